@@ -1,1 +1,1 @@
-"""F. Nori and others, elimination of Newton-Euler systems: counters, orders, matrices of the ABA, and experiments."""
+"""Experiments of F. Nori et al. on elimination of Newton-Euler systems: counters, orders, matrices of the ABA."""

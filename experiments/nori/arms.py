@@ -1,4 +1,4 @@
-"""Arms of the literature (Puma 560, RX90, iiwa 7, a general 6R) with torques that were computed independently."""
+"""Robot arms from the literature (Puma 560, RX90, iiwa 7, a general 6R) with independently computed torques."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ def _stored() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("arms.json").read_text(encoding="utf-8"))
 
 
-# Names of the arms.
 ARMS: tuple[str, ...] = tuple(_stored())
 
 
 def load_arm(name: str) -> tuple[Model, dict[str, Any]]:
-    """(model, test): the arm called `name` and its test vector (q, qd, qdd, tau …) as stored.
+    """(model, test): the arm `name` and its stored test vector (q, qd, qdd, tau …).
 
-    The file is modified DH with other letters, T_j = Rx(alpha_j) Tx(d_j) Rz(theta_j) Tz(r_j): its d is a, its r is d of
-    `from_dh`. Each arm has inertias that violate the triangle inequality; nothing warns of them here.
+    The file uses modified DH parameters T_j = Rx(alpha_j) Tx(d_j) Rz(theta_j) Tz(r_j): d and r are `a` and `d` of
+    `from_dh`. Some inertias of each arm violate the triangle inequality; the check is disabled (strict=None).
     """
     arm = _stored()[name]
     rows = arm["joints"]

@@ -1,10 +1,10 @@
-"""Counters of operations behind the paper's Figures 1 and 2, as they were published, errors included.
+"""Operation counters behind Figures 1 and 2 of the paper, as published, with their errors.
 
-They do not count the operations of a solver: `lu_cost` leaves all but the diagonal of each update out, and `mult_cost`
-the multiplications of every inner product with more than one term. They are here to reproduce those figures; exact
-counts are `sysdyn.count_flops`, `Solver.flops` and `sysdyn.program.graph.Graph.count`.
+They do not count the operations of a solver: `lu_cost` counts only the diagonal of each update, and `mult_cost` no
+multiplication of an inner product with more than one term. They serve only to reproduce those figures; exact counts are
+`sysdyn.count_flops`, `Solver.flops` and `sysdyn.program.graph.Graph.count`.
 
-Matrices are NumPy arrays or SciPy sparse matrices; an entry counts where it is not exactly zero.
+Matrices are NumPy arrays or SciPy sparse matrices; an entry counts if it is not exactly zero.
 Nori, published experiments.
 """
 
@@ -32,7 +32,7 @@ PIVOT_TOLERANCE = 0.1
 
 
 class Cost(NamedTuple):
-    """Multiplications (with divisions) and additions, as a published counter or formula gives them."""
+    """Multiplications (including divisions) and additions by a published counter or formula."""
 
     mul: int
     add: int
@@ -42,8 +42,8 @@ class Cost(NamedTuple):
         return self.mul + self.add
 
 
-# Costs of a chain of n ≥ 2 revolute joints with generic placements, RBDA ch. 10; the ABA's, page 202, is the
-# curve of Figure 1. LTDL is the factorisation and solution of H q̈ = τ − C; its divisions by 6 leave no remainder.
+# Costs of a chain of n ≥ 2 revolute joints with generic placements, RBDA ch. 10. "aba" (page 202) is the curve of
+# Figure 1. "ltdl" includes factorisation and solution of H q̈ = τ − C.
 RBDA: dict[str, Callable[[int], Cost]] = {
     "rnea": lambda n: Cost(93 * n - 108, 81 * n - 100),
     "crba": lambda n: Cost(10 * n**2 + 22 * n - 32, 6 * n**2 + 37 * n - 43),
@@ -56,15 +56,15 @@ RBDA: dict[str, Callable[[int], Cost]] = {
 
 
 def lu_cost(A: Matrix, figure: int = 1) -> Cost:
-    """Cost of A = L U without pivoting by the counter of Figure 1 or 2; A (n, n).
+    """Cost of A = L U without pivoting, by the counter of Figure 1 or 2; A (n, n).
 
-    For pivot k with l = A[k+1:, k] / A[k, k] and u = A[k, k+1:], both count nnz(l) divisions and, of the update −l u,
-    only its diagonal: |I| additions and multiplications, I = {j: l[j] u[j] ≠ 0}. The counter of Figure 1 then takes
-    back the products with ±1, but counts the entries that differ from 1, and again those that differ from −1, and looks
-    for them at rows and columns I of the whole matrix. It goes negative: −90 for a dense A of 10 rows, where the true
-    figures are 285 multiplications, 285 additions and 45 divisions.
+    For pivot k with l = A[k+1:, k] / A[k, k] and u = A[k, k+1:], both counters count nnz(l) divisions and only the
+    diagonal of the update −l u: |I| additions and |I| multiplications, I = {j: l[j] u[j] ≠ 0}. The counter of Figure 1
+    subtracts products with ±1, with two errors: it counts entries ≠ 1 and entries ≠ −1, and it applies I to the whole
+    matrix instead of the remainder. The result can be negative: −90 for a dense A with n = 10, where the exact count is
+    285 multiplications, 285 additions and 45 divisions.
 
-    Raises InvalidInput for another figure or a matrix that is not square, SingularState at a pivot that is zero.
+    Raises InvalidInput for another figure or a non-square matrix, SingularState at a zero pivot.
     """
     if figure not in (1, 2):
         raise InvalidInput(f"figure is {figure!r}; the paper counts for figure 1 and figure 2")
@@ -81,9 +81,9 @@ def lu_cost(A: Matrix, figure: int = 1) -> Cost:
 
 
 def fb_cost(L: Matrix, U: Matrix, b: np.ndarray) -> Cost:
-    """Cost of the solution of L U x = b: each entry off the diagonals, each pivot, each nonzero reduced by a product.
+    """Published cost of the solution of L U x = b.
 
-    mul = nnz(L off diagonal) + nnz(diag L) + nnz(U off diagonal) + nnz(diag U), the unit diagonal of L included,
+    mul = nnz(L off diagonal) + nnz(diag L) + nnz(U off diagonal) + nnz(diag U), including the unit diagonal of L,
     add = nnz(b) + nnz(L off diagonal) + nnz(L⁻¹ b) + nnz(U off diagonal). Raises InvalidInput, SingularState.
     """
     L, U, b = _lower("L", L), _lower("the transpose of U", _dense(U).T).T, np.asarray(b, dtype=float)
@@ -94,16 +94,17 @@ def fb_cost(L: Matrix, U: Matrix, b: np.ndarray) -> Cost:
 
 
 def fw_cost(L: Matrix, b: np.ndarray) -> Cost:
-    """Cost of the solution of L x = b: mul = nnz(L), add = nnz(b) + nnz(L off diagonal). Raises InvalidInput."""
+    """Published cost of solving L x = b: mul = nnz(L), add = nnz(b) + nnz(L off diagonal). Raises InvalidInput."""
     L = _lower("L", L)
     below = np.count_nonzero(np.tril(L, -1))
     return Cost(int(below + np.count_nonzero(np.diag(L))), int(np.count_nonzero(b) + below))
 
 
 def mult_cost(A: Matrix, B: Matrix) -> Cost:
-    """Cost of the product A B: an inner product of z > 1 terms counts z − 1 additions and no multiplication.
+    """Published cost of the product A B.
 
-    One of a single term counts one multiplication. A dense product of 5 × 5 matrices so has none (in truth 125).
+    An inner product with z > 1 nonzero terms counts z − 1 additions and no multiplication, one with z = 1 counts one
+    multiplication. A dense 5 × 5 product therefore counts no multiplication; the exact count is 125.
     """
     terms = (_pattern(A) @ _pattern(B)).data
     return Cost(int(np.count_nonzero(terms == 1)), int((terms - 1).sum()))
@@ -113,10 +114,10 @@ def mult_cost(A: Matrix, B: Matrix) -> Cost:
 
 
 def right_hand_side(system: BlockSystem, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
-    """b of the experiments (equations,): the bias of D, then 1 for each known quantity.
+    """Right-hand side b (equations,) of the experiments: bias terms, and 1 for each known quantity.
 
-    ν_i is the product (v_i ×* I_i) v_i as it was carried out: what cancels in exact arithmetic may leave rounding,
-    which the counters take for an entry.
+    ν_i is evaluated as (v_i ×* I_i) v_i, as in the original: terms that cancel in exact arithmetic may leave rounding
+    errors, which the counters count as entries.
     """
     known = np.array([block[0] == "y" for block in system.row_blocks])
     b = np.where(known, 1.0, system.b(q, qd))
@@ -124,13 +125,13 @@ def right_hand_side(system: BlockSystem, q: np.ndarray, qd: np.ndarray) -> np.nd
     speeds, _ = velocities(model, joint_transforms(model, q), qd)
     for i, (I, v) in enumerate(zip(model.inertias, speeds, strict=True)):
         rows = [r for r, block in enumerate(system.row_blocks) if block == (force, i)]
-        # sums from left to right, on every machine
+        # object arrays sum from left to right on every machine
         b[rows] = (-crm(v).T.astype(object) @ I.astype(object) @ v.astype(object)).astype(float)
     return b
 
 
 def row_pivoting(A: Matrix) -> list[int]:
-    """Rows of P A = L U by partial pivoting, columns as they are. Raises InvalidInput, SingularState."""
+    """Row permutation P of P A = L U by partial pivoting. Raises InvalidInput, SingularState."""
     R = _square(A)
     rows = np.arange(len(R))
     for k in range(len(R) - 1):
@@ -142,9 +143,9 @@ def row_pivoting(A: Matrix) -> list[int]:
 
 
 def umfpack_pivots(A: Matrix) -> tuple[list[int], list[int]]:
-    """Rows and columns of P A Q = L U by UMFPACK at these values, unscaled, with the pivot tolerance of that time.
+    """Row and column permutations of P A Q = L U by UMFPACK, without scaling, with the published pivot tolerance.
 
-    Entries that are exactly zero are left out, as they were. Raises BackendUnavailable.
+    Explicit zeros of A are removed first. Raises BackendUnavailable.
     """
     A = scipy.sparse.csc_matrix(A, copy=True)
     A.eliminate_zeros()
@@ -154,7 +155,7 @@ def umfpack_pivots(A: Matrix) -> tuple[list[int], list[int]]:
 def solution_cost(
     A: Matrix, b: np.ndarray, row_perm: list[int], col_perm: list[int] | None = None, figure: int = 1
 ) -> Cost:
-    """Cost of A x = b as the curves show it: `lu_cost` of P A Q, and `fb_cost` of its factors with b unpermuted."""
+    """Cost of A x = b in the curves: `lu_cost` of P A Q plus `fb_cost` of its factors, with b not permuted."""
     permuted = _dense(A)[row_perm]
     if col_perm is not None:
         permuted = permuted[:, col_perm]
@@ -162,11 +163,11 @@ def solution_cost(
 
 
 def matrix_aba_cost(system: BlockSystem, q: np.ndarray, b: np.ndarray) -> Cost:
-    """Cost of W^L D W^R d' + b = 0 as the curve shows it: the products W2 W1, W3 (W2 W1), W4 (…), W^L D, and `fw_cost`.
+    """Cost of W^L D W^R d' + b = 0 in the curve: products W2 W1, W3 (W2 W1), W4 (…), W^L D, and `fw_cost`.
 
-    The costs of the articulated-body inertias inside W^L and W^R, and of the product with W^R, were left out.
-    Entries are those of the worst-case pattern: where a sum cancels exactly, rounding mostly left an entry that was
-    counted. Raises ProblemError if this is not forward dynamics. Nori, Property 2.
+    As published, the cost excludes the articulated-body inertias in W^L and W^R and the product with W^R. Counts use
+    the structural pattern, because rounding mostly leaves a nonzero where a sum cancels exactly. Raises ProblemError if
+    the problem is not forward dynamics. Nori, Property 2.
     """
     matrices = matrix_aba(system, q)
     A, W = _pattern(system.D(q)), [_pattern(w) for w in matrices.left]
@@ -181,7 +182,7 @@ def matrix_aba_cost(system: BlockSystem, q: np.ndarray, b: np.ndarray) -> Cost:
 
 
 def unpivoted_lu(A: Matrix) -> tuple[np.ndarray, np.ndarray]:
-    """(L, U) with A = L U and a unit diagonal of L, no pivoting. Raises InvalidInput, SingularState."""
+    """(L, U) with A = L U, L unit lower triangular, without pivoting. Raises InvalidInput, SingularState."""
     R = _square(A)
     for k in range(len(R) - 1):
         _eliminate(R, k)
@@ -197,7 +198,7 @@ def total(*costs: Cost) -> Cost:
 
 
 def _eliminate(R: np.ndarray, k: int) -> None:
-    """Pivot k of an LU in place: R holds the rows of U and columns of L so far, and the remainder. SingularState."""
+    """Eliminate with pivot k in place: R stores L, U and the remainder. Raises SingularState."""
     if R[k, k] == 0.0:
         raise SingularState(f"pivot {k} is zero: permute the rows first, see row_pivoting", equation=str(k))
     i = k + 1 + np.flatnonzero(R[k + 1 :, k])
@@ -207,7 +208,7 @@ def _eliminate(R: np.ndarray, k: int) -> None:
 
 
 def _dense(A: Matrix) -> np.ndarray:
-    """A copy of A as floats."""
+    """A as a dense float array (copy)."""
     return np.array(A if isinstance(A, np.ndarray) else A.toarray(), dtype=float)
 
 

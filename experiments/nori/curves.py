@@ -1,4 +1,4 @@
-"""Curves of operation counts over sizes: rows of a file, their spread over states, and verdicts in words."""
+"""Operation counts as functions of the chain length: rows of a file, spread over states, comparisons as text."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Names of the counters in the files.
+# Values of the column "counter".
 PUBLISHED, SOLVE, END_TO_END = "published", "exact, solve", "exact, end to end"
 COUNTERS = (PUBLISHED, SOLVE, END_TO_END)
-# Ways of sharing in a count: nothing, equal results once, or a program with rewritten terms besides.
+# Values of the column "shared": no sharing, equal results count once, the same after algebraic rewriting.
 NOTHING, EQUAL, REWRITTEN = "nothing", "equal results", "equal results, rewritten"
-# Amounts of a row, each the sum of these columns.
+# Amounts as sums of columns.
 AMOUNTS = {"add": ("add",), "mul": ("mul", "div", "sqrt"), "total": ("add", "mul", "div", "sqrt")}
-# Sentence in place of the findings about UMFPACK's order where it could not be computed.
+# Replaces the findings about UMFPACK if it is not installed.
 LEFT_OUT = "UMFPACK is not installed: its order, and what is compared with it, are left out."
-# Note on the counts of a figure.
+# Caption of a figure.
 CAPTION = (
     "Curves are medians over {states} random states, each with permutations of its own, bands their range.\n"
     "Exact counts compute equal results once{besides}; {others} nothing."
@@ -28,7 +28,7 @@ def row(
     bodies: int, counter: str, algorithm: str, outputs: str, shared: str, cost: Any, state: int | str = "",
     note: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """One count, a Cost or Flops. state: its number, if the count depends on the state."""
+    """One CSV row. cost: a Cost or Flops. state: number of the state, if the count depends on it."""
     parts = {x: getattr(cost, x, 0) for x in ("mul", "add", "div", "sqrt")}
     return {
         "bodies": bodies, "counter": counter, "algorithm": algorithm, "outputs": outputs, "shared": shared,
@@ -37,7 +37,7 @@ def row(
 
 
 class Spread(NamedTuple):
-    """An amount over the states that a file has."""
+    """Median and range of an amount over the states of a file."""
 
     median: float
     least: float
@@ -48,7 +48,7 @@ Curve = Mapping[int, Spread]  # bodies → amount
 
 
 def curve(rows: Iterable[Mapping[str, Any]], amount: str = "total", **where: str) -> dict[int, Spread]:
-    """The amount, a key of AMOUNTS, by bodies, of the rows with these values."""
+    """{bodies: spread of an amount of AMOUNTS}, over the rows whose columns equal `where`."""
     found: dict[int, list[int]] = {}
     for x in rows:
         if all(x[key] == value for key, value in where.items()):
@@ -57,7 +57,7 @@ def curve(rows: Iterable[Mapping[str, Any]], amount: str = "total", **where: str
 
 
 def draw(ax: Any, drawn: Curve, colour: str, scale: Mapping[int, float] | None = None, **style: Any) -> None:
-    """The medians as a line, the range as a band, on axes of Matplotlib; each divided by `scale`, if given."""
+    """Draw medians as a line and ranges as a band on Matplotlib axes, divided by `scale` if given."""
     if drawn:
         n = list(drawn)
         middle, least, greatest = np.array(list(drawn.values())).T / [scale[k] if scale else 1.0 for k in n]
@@ -69,7 +69,7 @@ def draw(ax: Any, drawn: Curve, colour: str, scale: Mapping[int, float] | None =
 
 
 def ratios(a: Curve, b: Curve) -> list[float]:
-    """Medians of a over those of b, at the sizes of both."""
+    """Ratios of the medians of a and b, at their common sizes."""
     return [a[n].median / b[n].median for n in a if n in b]
 
 
@@ -82,12 +82,12 @@ def between(values: Collection[float]) -> str:
 
 
 def fewer(a: Curve, b: Curve) -> list[int]:
-    """Sizes at which a is below b at every state."""
+    """Sizes at which every count of curve a is below every count of curve b."""
     return [n for n in a if n in b and a[n].greatest < b[n].least]
 
 
 def sizes(found: Sequence[int], known: Sequence[int]) -> str:
-    """Sizes in words: "for every n", "for no n", "for n = 2 … 5, 9"; neighbours are so within `known`."""
+    """Sizes in words: "for every n", "for no n", "for n = 2 … 5, 9"; ranges run over neighbours in `known`."""
     if len(found) == len(known):
         return "for every n"
     if not found:

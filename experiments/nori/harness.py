@@ -1,15 +1,15 @@
-"""Experiments: scripts that compute figures into CSV files, draw them from there, and report their findings.
+"""Run experiments: scripts that compute CSV files, plot them, and report findings.
 
 An experiment is a file of the folder `experiments` with
 
     TITLE                     its subject, one line
     CLAIM                     the statement of the paper, with its equation, property or figure
-    compute(folder, quick)    writes <name>….csv with `write_csv`; quick: a smaller version that takes seconds. With a
-                              further argument, bodies, it takes the lengths of the chains (None: its own)
-    plot(folder)              writes <name>….png, reading only those files
-    findings(folder)          returns the findings and their differences from the claim, reading only those files
+    compute(folder, quick)    writes <name>….csv with `write_csv`; quick: a reduced version that takes seconds. An
+                              optional argument `bodies` sets the chain lengths (None: default)
+    plot(folder)              writes <name>….png from the CSV files
+    findings(folder)          returns the findings, compared with the claim, from the CSV files
 
-and, at its end, `if __name__ == "__main__": main(__file__)`, so that it also runs alone.
+and ends with `if __name__ == "__main__": main(__file__)`, so that it also runs as a script.
 """
 
 from __future__ import annotations
@@ -33,23 +33,21 @@ from sysdyn.errors import VERSION, FileError, InvalidInput, UnknownName
 from sysdyn.files.atomic import write_file
 from sysdyn.sparse import umfpack
 
-# Folder of the experiments, in the clone ROOT.
+# Folder of the experiments, in the repository ROOT.
 FOLDER = Path(__file__).resolve().parents[1]
 ROOT = FOLDER.parent
-# Folder of the results.
 RESULTS = FOLDER / "results"
-# File of an archive of this project that names its commit.
+# In a source archive, this file contains the commit.
 COMMIT = "COMMIT"
-# Name of the page of all findings.
 PAGE = "findings.md"
-# Chains of fewer bodies do not have the problem of Figure 2, which knows half of the joints' accelerations.
+# The problem of Figure 2 is defined for chains of at least this length.
 SHORTEST = 4
 
 
 def about(root: Path = ROOT) -> dict[str, str]:
-    """Origin of a stored figure: commit of the sources in `root`, processor with family and model, versions.
+    """Provenance of a result: commit of the sources in `root`, processor, package versions.
 
-    A run's own results do not make the commit dirty.
+    Changed files in experiments/results do not mark the commit as dirty.
     """
 
     def git(*arguments: str) -> str:
@@ -82,7 +80,7 @@ def _version(package: str) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows with equal keys as CSV below comment lines (#) that name their origin."""
+    """Write rows with equal keys as CSV, after comment lines (#) with the provenance."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = io.StringIO(newline="")
     file.writelines(f"# {name}: {value}\n" for name, value in about().items())
@@ -93,7 +91,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def read_csv(path: Path) -> list[dict[str, object]]:
-    """The rows written by `write_csv`; numbers are read as numbers. Raises FileError if there is no such file."""
+    """Read rows written by `write_csv`; numeric text becomes int or float. Raises FileError if the file is missing."""
     try:
         lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     except OSError as error:
@@ -125,10 +123,10 @@ def reproduce(
     say: Callable[[str], None] = lambda line: None,
     bodies: Collection[int] = (),
 ) -> Path:
-    """Run the named experiments, or all, and write their findings into one page of all. Returns the page.
+    """Run the experiments `wanted` (none or "all": all) and write their findings to the page. Returns its path.
 
-    Sections of other experiments stay. say: called with a line at each step. bodies: lengths of the chains, in place of
-    those of the experiment. Raises UnknownName, InvalidInput, FileError.
+    Sections of other experiments are kept. say: receives progress lines. bodies: chain lengths, overriding the default.
+    Raises UnknownName, InvalidInput, FileError.
     """
     known, wanted = names(), list(wanted)
     for name in wanted:
@@ -161,13 +159,13 @@ def reproduce(
 
 
 def _sections(page: Path) -> dict[str, str]:
-    """{experiment: its section} of a page written before."""
+    """{experiment: section} of an existing page; empty if there is none."""
     parts = page.read_text().split("\n## ")[1:] if page.is_file() else []
     return {part.split(":", 1)[0]: f"## {part.rstrip()}\n" for part in parts}
 
 
 def main(file: str) -> None:
-    """One experiment as a script: its options, its run, its findings."""
+    """Command line of one experiment: parse options, run, print findings."""
     module = load_experiment(Path(file))
     parser = argparse.ArgumentParser(description=module.TITLE)
     parser.add_argument("--quick", action="store_true", help="reduced sizes")
@@ -181,12 +179,12 @@ def main(file: str) -> None:
 
 
 def _section(name: str, module: ModuleType, folder: Path) -> str:
-    """Claim and findings as Markdown."""
+    """Markdown section with the claim and the findings."""
     return f"## {name}: {module.TITLE}\n\nThe paper: {module.CLAIM}\n\nFound: {module.findings(folder)}\n"
 
 
 def load_experiment(path: Path) -> ModuleType:
-    """The module of a script. Raises FileError if the file is none."""
+    """Import a script as a module. Raises FileError if the file is not a Python script."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise FileError(f"{path} is not a Python script")

@@ -1,16 +1,16 @@
 """The articulated-body algorithm as matrices: W^L D W^R, permuted, is lower triangular (Nori, Property 2).
 
-W^R replaces the unknown f_i by p_i = f_i − I^A_i a_i. W^L = W4 W3 W2 W1 works on the rows of D W^R d' + b = 0; with
+W^R replaces the unknown f_i by p_i = f_i − I^A_i a_i. W^L = W4 W3 W2 W1 transforms the rows of D W^R d' + b = 0; with
 H_i = S_i^T I^A_i S_i + A_i,
 
-    W1   row c(τ_i) += S_i^T I^A_i · row c(a_i)             then its q̈_i has the factor H_i, and a_i is gone
+    W1   row c(τ_i) += S_i^T I^A_i · row c(a_i)             eliminates a_i; the coefficient of q̈_i becomes H_i
     W2   row c(τ_i)  = H_i⁻¹ · row c(τ_i)                   q̈_i − H_i⁻¹ (τ_i − S_i^T (p_i + I^A_i (X_i a_λ + c_i))) = 0
-    W3   row c(a_i) −= S_i · row c(τ_i)                     q̈_i is gone
-    W4   row c(f_i) += X_j^T I^A_j · row c(a_j), j ∈ μ(i)   a_j is gone, and a_i too: I^A_i = I_i + Σ_j X_j^T I^a_j X_j
+    W3   row c(a_i) −= S_i · row c(τ_i)                     eliminates q̈_i
+    W4   row c(f_i) += X_j^T I^A_j · row c(a_j), j ∈ μ(i)   eliminates a_j, and a_i: I^A_i = I_i + Σ_j X_j^T I^a_j X_j
 
-These signs are derived from the equations and are those of the paper's (30) … (33). Different from the paper: b is
-multiplied by W^L as well; the unknown is d', and d = W^R d'; W4 has one block for each child; the armature A_i
-is in H_i; and where the net force fB_i is an unknown, W^R replaces it, too, by fB_i − I_i a_i.
+The signs follow from the equations and agree with eqs. (30) … (33). Differences from the paper: W^L also multiplies b;
+the unknown is d' with d = W^R d'; W4 has one block per child; H_i includes the armature A_i; if the net force fB_i is
+an unknown, W^R replaces it by fB_i − I_i a_i.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Blocks = dict[tuple[Label, Label], np.ndarray]
 
 @dataclass(frozen=True)
 class MatrixABA:
-    """W^L and W^R at one state, and the order in which W^L D W^R is lower triangular but for rounding.
+    """W^L and W^R at one state, and the permutations that make W^L D W^R lower triangular up to rounding.
 
-    right (unknowns, unknowns): W^R, its rows and columns as the columns of D
-    left: (W1, W2, W3, W4), each (equations, equations), their rows and columns as the rows of D. Rows of measurements
-        stay as they are and come last: of k Newton-Euler rows, [:k, :k] is the paper's matrix.
+    right (unknowns, unknowns): W^R, ordered as the columns of D
+    left: (W1, W2, W3, W4), each (equations, equations), ordered as the rows of D. Rows of measurements are unchanged
+        and come last: with k Newton-Euler rows, [:k, :k] is the matrix of the paper.
     row_perm, col_perm: eqs. (35), corrected, and (34)
     """
 
@@ -57,11 +57,11 @@ class MatrixABA:
         return (W4 @ W3 @ W2 @ W1).tocsr()
 
     def triangle(self, D: scipy.sparse.spmatrix) -> scipy.sparse.csr_matrix:
-        """W^L D W^R in the order of row_perm and col_perm."""
+        """W^L D W^R with rows permuted by row_perm and columns by col_perm."""
         return (self.W_L @ D @ self.right).tocsr()[self.row_perm][:, self.col_perm]
 
     def solve(self, D: scipy.sparse.spmatrix, b: np.ndarray) -> np.ndarray:
-        """d (unknowns,) of D d + b = 0 by one forward substitution: W^L D W^R d' + W^L b = 0, d = W^R d'."""
+        """Solve D d + b = 0 by forward substitution in W^L D W^R d' + W^L b = 0; returns d = W^R d' (unknowns,)."""
         lower = scipy.sparse.tril(self.triangle(D), format="csr")
         moved = np.empty(len(self.col_perm))
         moved[self.col_perm] = scipy.sparse.linalg.spsolve_triangular(lower, -(self.W_L @ b)[self.row_perm])
@@ -69,14 +69,14 @@ class MatrixABA:
 
 
 def matrix_aba(system: BlockSystem, q: np.ndarray) -> MatrixABA:
-    """W^L and W^R of a forward dynamics system at q (nq,), in each layout and treatment of known quantities.
+    """W^L and W^R of a forward dynamics system at q (nq,), for every layout of the system.
 
-    Raises ProblemError if torques or external wrenches are not all known, InvalidInput for a wrong q, SingularState
-    where a joint moves no inertia. Nori, Property 2 and its proof, eqs. (29) … (35).
+    Raises ProblemError if a torque or external wrench is unknown, InvalidInput for a wrong q, SingularState if a joint
+    moves no inertia. Nori, Property 2 and its proof, eqs. (29) … (35).
     """
     row_perm, col_perm = articulated(system)
     model = system.model
-    # Arrays of objects: sums in one order, so that rounding leaves the same entries on every machine.
+    # Object arrays sum in a fixed order, so that rounding is the same on every machine.
     X = [x.astype(object) for x in joint_transforms(model, model.normalise(q))]
     right, left = transformations(model, X)
     if system.layout.name == "net_force":
@@ -86,9 +86,9 @@ def matrix_aba(system: BlockSystem, q: np.ndarray) -> MatrixABA:
 
 
 def transformations(model: Model, X: Sequence[np.ndarray]) -> tuple[Blocks, tuple[Blocks, Blocks, Blocks, Blocks]]:
-    """(W^R of the paper's layout, (W1, W2, W3, W4)): their blocks that differ from the identity's, over any scalar.
+    """Blocks of (W^R, (W1, W2, W3, W4)) that differ from the identity, generic over the scalar type.
 
-    X (nb) of (6, 6): motion transforms from the parents. Nori eqs. (29) … (33); I^A by (13).
+    X (nb) of (6, 6): motion transforms from the parents. Nori eqs. (29) … (33), I^A by eq. (13).
     """
     dtype = np.result_type(*X)
     IA = list(model.inertias.astype(dtype))
@@ -115,7 +115,7 @@ def transformations(model: Model, X: Sequence[np.ndarray]) -> tuple[Blocks, tupl
 
 
 def _matrix(blocks: Blocks, labels: Sequence[Label]) -> scipy.sparse.csr_matrix:
-    """The identity with the given blocks; `labels` has the block of each row and column."""
+    """Identity matrix with `blocks` inserted; labels: block label of each row and column."""
     places: dict[Label, list[int]] = {}
     for k, label in enumerate(labels):
         places.setdefault(label, []).append(k)

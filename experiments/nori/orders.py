@@ -1,4 +1,4 @@
-"""Orders of the paper's experiments: articulated bodies as they stand, load cells torn."""
+"""Elimination orders of the paper's experiments: articulated bodies, and tearing for load cells."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sysdyn.errors import ProblemError
 
 
 def articulated(system: BlockSystem) -> Permutations:
-    """Nori eqs. (34), (35) of Property 2: the order in which W^L D W^R, not D itself, is lower triangular.
+    """Nori eqs. (34), (35) of Property 2: permutations that make W^L D W^R (not D) lower triangular.
 
-    (35) as printed exchanges rows c(τ_i) with those of the known torques, and names a row that does not exist. fB_i,
-    where it is an unknown, goes before the f_i.
+    Eq. (35) is corrected: as printed it swaps rows c(τ_i) and known torques, and names a row that does not exist. If
+    fB_i is an unknown, it precedes the f_i.
     """
     p = PivotRecorder(system, "articulated")
     if p.known["qdd"] or system.problem.constraints:
@@ -34,13 +34,13 @@ def articulated(system: BlockSystem) -> Permutations:
 
 
 def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:
-    """Tearing: ((rows, columns) of pivots that are all ±1, (rows, columns) of the block that they leave).
+    """Tearing: ((rows, columns) of the ±1 pivots, (rows, columns) of the border).
 
-    For any raw measurements. First the known fx, τ and q̈; then a_i by c(a_i) from the base to the leaves, f_i by
-    c(f_i) and each unknown τ_i by c(τ_i) on the way back, a matrix that is triangular but for a border. The border has
-    the unknown fx and q̈ as columns, and as rows the unused ones: measured a and f, and c(τ_i) of known τ. Its
-    columns are carried along the tree beside the right-hand side, so it should be small, and only there do pivots
-    depend on the state; their order is left to the caller. Raises ProblemError if a measurement is custom.
+    For any raw measurements. Pivot order: known fx, τ and q̈; a_i in rows c(a_i) from the base to the leaves; f_i in
+    rows c(f_i) and unknown τ_i in rows c(τ_i) from the leaves to the base. This part is triangular. The border has the
+    unknown fx and q̈ as columns, and the remaining rows: measured a and f, and c(τ_i) of known τ. Only pivots of the
+    border depend on the state; the caller orders them. Border columns are propagated along the tree like right-hand
+    sides, so the border should be small. Raises ProblemError for a custom measurement.
 
     Kron, Diakoptics (1963).
     """
@@ -62,7 +62,7 @@ def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:
 
 
 def _measured(system: BlockSystem) -> dict[int, int]:
-    """{column: row} of the unknowns that a raw measurement states."""
+    """{column of the measured unknown: row of the measurement}."""
     found = {}
     for r, block in enumerate(system.row_blocks):
         if block[0] == "y":
@@ -72,7 +72,7 @@ def _measured(system: BlockSystem) -> dict[int, int]:
 
 
 def _columns(system: BlockSystem, blocks: Sequence[tuple[str, int]]) -> list[int]:
-    """Columns of these blocks, in their order; none for a block that the layout lacks."""
+    """Columns of `blocks`, in that order; blocks absent from the layout are skipped."""
     columns: dict[tuple[str, int], list[int]] = {}
     for c, block in enumerate(system.col_blocks):
         columns.setdefault(block, []).append(c)

@@ -1,1 +1,1 @@
-"""Inverse, forward and hybrid dynamics as recursions of few operations."""
+"""Inverse, forward and hybrid dynamics as recursions with few operations."""

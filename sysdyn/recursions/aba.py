@@ -1,7 +1,7 @@
 """Forward dynamics by articulated bodies (RBDA Table 7.1), with constraint rows propagated to the base.
 
-The unknowns are corrections Δa, Δq̈ to a reference motion with the known q̈. The bias forces are the net wrenches of
-the bodies in that motion, so that its joint torques are not formed: in long chains their terms nearly cancel.
+The unknowns are corrections Δa, Δq̈ to a reference motion, which has the known q̈. The bias forces are the net wrenches
+of this motion. Its joint torques are never formed, because their terms nearly cancel in long chains.
 
 The backward pass appends one record for each degree of freedom, the forward pass evaluates them in reverse.
 """
@@ -51,13 +51,13 @@ class ArticulatedInertia:
         return ArticulatedInertia(*([add(a, b) for a, b in zip(A, B, strict=True)] for A, B in blocks))
 
     def times(self, s: Vector) -> Vector:
-        """I s (6)."""
+        """I s: force vector (6) from a motion vector (6)."""
         n = [dot(self.J[i], s[:3]) + dot(self.H[i], s[3:]) for i in range(3)]
         f = [dot([row[i] for row in self.H], s[:3]) + dot(self.M[i], s[3:]) for i in range(3)]
         return n + f
 
     def rank_update(self, *pairs: tuple[Vector, Vector]) -> ArticulatedInertia:
-        """I − Σ U W^T for pairs (U, W) whose sum is symmetric."""
+        """I − Σ U W^T; the sum over the pairs (U, W) is symmetric."""
 
         def block(A: Matrix, a: int, b: int) -> Matrix:
             B = [list(row) for row in A]
@@ -72,11 +72,11 @@ class ArticulatedInertia:
         return ArticulatedInertia(block(self.J, 0, 0), block(self.H, 0, 3), block(self.M, 3, 3))
 
     def rotate_back(self, E: AxisRotation | GeneralRotation, double_angle: bool) -> ArticulatedInertia:
-        """In coordinates before the rotation E."""
+        """E^T I E by blocks: the inertia in the axes before the rotation E."""
         return ArticulatedInertia(*(E.congruence(A, double_angle) for A in (self.J, self.H, self.M)))
 
     def displace(self, p: Vector) -> ArticulatedInertia:
-        """About another origin, of which the present one is at p: H' = H + p× M, J' = J + p× H^T − H' p×."""
+        """Shift the reference point by −p (parallel axes): H' = H + p× M, J' = J + p× H^T − H' p×."""
         H = [add(*rows) for rows in zip(self.H, _cross_columns(p, self.M), strict=True)]
         first = _cross_columns(p, _transpose(self.H))  # p× H^T
         second = _cross_columns(p, _transpose(H))  # p× H'^T = (−H' p×)^T
@@ -98,7 +98,7 @@ def _cross_columns(p: Vector, A: Matrix) -> Matrix:
 
 @dataclass(frozen=True)
 class FreeJoint:
-    """A degree of freedom eliminated by its equation: q̈ = (u + κ w) / D − W a with W = U / D. coefficients: κ."""
+    """Degree of freedom k eliminated by its own equation: q̈ = (u + κ w) / D − W a with W = U / D; coefficients: κ."""
 
     k: int
     s: Vector
@@ -110,7 +110,7 @@ class FreeJoint:
 
 @dataclass(frozen=True)
 class RowJoint:
-    """A degree of freedom eliminated by a row: q̈ = t − K a; its equation gives the multiplier of the row."""
+    """Degree of freedom k eliminated by a row: q̈ = t − K a; its own equation gives the multiplier of the row."""
 
     k: int
     s: Vector
@@ -122,7 +122,7 @@ class RowJoint:
 
 @dataclass(frozen=True)
 class DrivenJoint:
-    """A degree of freedom with known q̈: τ = U a + p − κ w, with p the torque of the bias force and of the armature."""
+    """Degree of freedom k with known q̈: τ = U a + p − κ w; p is the torque of the bias force and the armature."""
 
     k: int
     U: Vector
@@ -136,9 +136,9 @@ Record = FreeJoint | RowJoint | DrivenJoint
 def articulated_dynamics(
     tree: LinkTree, motion: ReferenceMotion, tau: Vector, free: Collection[int], rows: LinkRows, symmetric: bool
 ) -> ForwardDynamics:
-    """Dynamics with τ known in the free degrees of freedom and q̈, that of the motion, in the others.
+    """Hybrid dynamics: `free` degrees of freedom have known τ, the others have the q̈ of `motion`.
 
-    symmetric: Ω is eliminated as L^T D L, else as L U.
+    symmetric: factor Ω as L^T D L, else as L U.
     """
     records, propagator, pivots = backward_pass(tree, motion, tau, free, rows, early=True)
     m, nv = len(rows.targets), tree.model.nv
@@ -175,7 +175,10 @@ def articulated_dynamics(
 def backward_pass(
     tree: LinkTree, motion: ReferenceMotion, tau: Vector, free: Collection[int], rows: LinkRows, early: bool
 ) -> tuple[list[list[Record]], RowPropagator, Pivots]:
-    """(records of each body, rows with their Ω, pivots); early: rows may eliminate degrees of freedom."""
+    """Backward pass of the ABA: (elimination records of each body, propagated rows, pivots).
+
+    early: constraint rows may eliminate degrees of freedom, see `row_propagation`.
+    """
     model, links = tree.model, tree.links
     forces = list(motion.wrenches)
     bodies = [ArticulatedInertia.rigid(link.inertia()) for link in links]
@@ -222,7 +225,7 @@ def _times_multipliers(coefficients: dict[int, Scalar], w: Vector) -> Scalar:
 
 
 def _accelerate(a: Vector, s: Vector, W: Vector, x: Scalar) -> tuple[Vector, Scalar]:
-    """(a + s q̈, q̈) with q̈ = x − W a. If s and W are 1 in the same component, it is computed without that of a."""
+    """(a + s q̈, q̈) with q̈ = x − W a; if s = e_k and W_k = 1, a_k cancels and is omitted from component k."""
     k = unit_entry_index(s)
     if k is None or W[k] != 1.0:
         change = x - dot(W, a)

@@ -1,4 +1,4 @@
-"""Rows of constraints and measurements at the links of a tree, written from rows for bodies of the original model."""
+"""Transform the rows of constraints and measurements from bodies of the original model to links of the tree."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from sysdyn.recursions.transforms import (
     subtract,
 )
 
-# Least pivot by which the constant rows of a constraint are reduced: chosen, smaller ones lose digits.
+# Smallest pivot in the reduction of constant constraint rows: chosen, smaller pivots lose digits.
 LEAST_PIVOT = 1e-3
 
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """m rows Σ C_i a_i + Σ c_k q̈_k = κ at a state.
+    """m rows Σ C_i a_i + Σ c_k q̈_k = κ at one state.
 
-    bodies: C_i (m, 6) for the acceleration of body i, in its frame. freedoms: c_k (m). target: κ (m).
+    bodies: {i: C_i (m, 6)}, with a_i in the frame of body i. freedoms: {k: c_k (m)}. target: κ (m).
     """
 
     bodies: Mapping[int, np.ndarray]
@@ -49,8 +49,8 @@ class RowBlocks:
 class AccelerationRows:
     """A constraint or a measurement that is linear in accelerations, with m = `size` rows.
 
-    bodies: those whose accelerations are part of it. classical: a are classical accelerations, and the rows do not
-    depend on linear velocities; else a are spatial ones. write: its rows, over a graph.
+    bodies: bodies i with a block C_i. classical: the a_i are classical accelerations, and the rows do not depend on
+    linear velocities; else the a_i are spatial. write: returns the rows as expressions of a graph.
     """
 
     name: str
@@ -61,9 +61,9 @@ class AccelerationRows:
 
 
 class OriginalBodies:
-    """Motion of bodies of the original model, in their own frames, from the links of a tree.
+    """Velocities and accelerations of the original bodies, in their own frames, from those of the links.
 
-    places: {body: (body of the tree that carries it, X (6, 6) from its frame)}; the base carries bodies with −1.
+    places: {original body: (link j, −1 for the base, X (6, 6) from the frame of link j to that of the body)}.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class OriginalBodies:
         self.link_velocity, self._axis = cache(self._link_velocity), cache(self._base_axis)
 
     def velocity(self, i: int, classical: bool) -> np.ndarray:
-        """v (6) of body i; if `classical`, for an observer that moves with the origin of the body that carries it."""
+        """v (6) of body i; if `classical`, relative to the velocity of the origin of the link that carries it."""
         j, _ = self._places[i]
         if j < 0:
             return np.zeros(6).astype(object)
@@ -81,7 +81,7 @@ class OriginalBodies:
         return self._in_body(i, [*w[j], 0.0, 0.0, 0.0] if classical and w is not None else self.link_velocity(j))
 
     def acceleration(self, j: int, classical: bool) -> Vector:
-        """a (6) of a body of the tree in the reference motion, with gravity in it."""
+        """Acceleration (6) of link j in the reference motion, minus gravity; j = −1 is the base."""
         if j < 0:
             return [0.0] * 3 + [-float(g) for g in self.tree.model.gravity]
         a = self.motion.a[j]
@@ -91,10 +91,9 @@ class OriginalBodies:
         return add(a, [0.0] * 3 + cross(v[3:], v[:3]))
 
     def evaluate(self, rows: AccelerationRows, graph: Graph, corrections: Sequence[Vector], qdd: Vector) -> Vector:
-        """Σ C_i a_i + Σ c_k q̈_k − κ of each row.
+        """Residual Σ C_i a_i + Σ c_k q̈_k − κ of each row.
 
-        corrections: to the accelerations of the bodies of the tree in the reference motion. qdd: corrected, of all
-        degrees of freedom.
+        corrections: Δa (6) of each link. qdd (nv): corrected q̈.
         """
         blocks = rows.write(graph, self)
         values = [-x for x in blocks.target]
@@ -115,9 +114,10 @@ class OriginalBodies:
         return rotation(X).astype(object) @ np.array(columns, dtype=object).T
 
     def between(self, a: tuple[int, np.ndarray], b: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """(E from the axes of frame b to those of a, p×, p from a to b in the axes of a); frames as (body, X (6, 6)).
+        """(E, p×): rotation from the axes of frame b to those of a, and position p of b from a in the axes of a.
 
-        Two axes and the origin of b are transformed link by link to the body that carries both, and on to a.
+        A frame is (body, X (6, 6) from the body). Two axes and the origin of b are transformed link by link, through
+        the closest common ancestor, to a.
         """
         (i, X_i), (j, X_j) = (self._placed(*frame) for frame in (a, b))
         up, down = (path(self.tree.model, k) if k >= 0 else [] for k in (j, i))
@@ -140,7 +140,7 @@ class OriginalBodies:
         return _array([*x, *y, *cross(x, y)]).reshape(3, 3).T, skew(_array(p))
 
     def _placed(self, i: int, X: np.ndarray) -> tuple[int, np.ndarray]:
-        """(body of the tree that carries body i, X from its frame) for X from the frame of body i."""
+        """(link j that carries body i, X from the frame of j), for X from the frame of body i."""
         if i < 0:
             return i, X
         j, carrier = self._places[i]
@@ -148,22 +148,22 @@ class OriginalBodies:
         return j, X_motion(clean(rotation(both)), clean(translation(both)))
 
     def pull_back_row(self, i: int, row: Sequence) -> tuple[int, Vector]:
-        """(body of the tree that carries body i, row (6) for its acceleration in its frame) of a row for body i."""
+        """(link j that carries body i, row (6) on the acceleration of j), for a row (6) on the acceleration of i."""
         j, X = self._places[i]
         return j, force_to_parent(constant_steps(X), list(row))
 
     def _in_body(self, i: int, v: Vector) -> np.ndarray:
-        """v (6) in the frame of body i, from the coordinates of the link that carries it."""
+        """Transform v (6) from the coordinates of the link that carries body i to the frame of body i."""
         j, X = self._places[i]
         return X.astype(object) @ _array(v if j < 0 else self.tree.links[j].in_body(v))
 
     def _link_velocity(self, j: int) -> Vector:
-        """v (6) of a body of the tree."""
+        """v (6) of link j."""
         joint, parent = self.tree.joint_motion(j, self._qd), self.tree.model.parent[j]
         return joint if parent < 0 else add(self.tree.links[j].to_child(self.link_velocity(parent)), joint)
 
     def _base_axis(self, j: int, k: int) -> Vector:
-        """Axis k of the base (3) in the coordinates of a link."""
+        """Axis k of the base in the coordinates of link j, (3)."""
         parent = self.tree.model.parent[j]
         return rotate(self.tree.links[j].steps, np.eye(3)[k].tolist() if parent < 0 else self._axis(parent, k))
 
@@ -171,9 +171,9 @@ class OriginalBodies:
 def place_rows(
     graph: Graph, constraints: Sequence[AccelerationRows], bodies: OriginalBodies, reduce: bool = True
 ) -> LinkRows:
-    """Rows of constraints for corrections to the reference motion.
+    """Constraint rows on the corrections Δa, Δq̈ to the reference motion.
 
-    reduce: constant rows C of a single body become T C, the last columns of which are the identity.
+    reduce: constant rows C (m, 6) of a single body are replaced by T C, whose last m columns are the identity.
     """
     links = LinkRows()
     for constraint in constraints:
@@ -204,9 +204,9 @@ def place_rows(
 
 
 def _reduce(rows: list[Vector]) -> tuple[np.ndarray, list[Vector]] | None:
-    """(T, T C) for constant rows C (m, 6), with T the inverse of the last m columns; None if that has a small pivot.
+    """(T, T C) for constant rows C (m, 6), T the inverse of their last m columns; None if a pivot is too small.
 
-    Gauss-Jordan, in an order that gives the same bits on every processor.
+    Gauss-Jordan with a fixed order of operations: bitwise reproducible on every processor.
     """
     m = len(rows)
     if not all(is_constant(x) for row in rows for x in row):

@@ -1,10 +1,10 @@
-"""Forward dynamics by composite bodies: the mass matrix H, and its elimination with constraint rows as a border.
+"""Forward dynamics by the composite-rigid-body algorithm; H is factored together with the bordering constraint rows.
 
-With τ° of a reference motion with accelerations q̈°, H (q̈ − q̈°) = τ − τ°.
+The unknown is q̈ − q̈° with the reference accelerations q̈° and their torques τ°: H (q̈ − q̈°) = τ − τ°.
 
-H_ij = s_i · F_j with F_j = I^c_j S_j, in the coordinates of any body between i and j: F_j is propagated to
-a body of choice, and the axes s_i to this body. RBDA Table 6.2 propagates F_j alone, method 3 of Walker & Orin
-(1982) the axes. H = L^T D L keeps the zeros of the tree.
+H_ij = s_i · F_j with F_j = I^c_j S_j. The product may be formed in any body between i and j, the transfer body: F_j is
+propagated up to it, s_i down to it. RBDA Table 6.2 propagates only F_j, method 3 of Walker & Orin (1982) only s_i.
+H = L^T D L has no fill-in.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sysdyn.recursions.transforms import LinkTree, Scalar, Vector, add, dot
 from sysdyn.sparse.active_submatrix import ActiveSubmatrix
 
 SparseMatrix = dict[tuple[int, int], Scalar]  # entries by (row, column)
-Pivots = list[tuple[Scalar, int]]  # (D, degree of freedom, or nv + row), as they are eliminated
+Pivots = list[tuple[Scalar, int]]  # (D, degree of freedom or nv + row), in order of elimination
 
 
 class ForwardDynamics(NamedTuple):
-    """τ (nv), q̈ (nv), multipliers w of the rows, corrections Δa (6) to the reference motion of each body, pivots."""
+    """τ (nv), q̈ (nv), multipliers w (m) of the rows, corrections Δa (6) of each body, and pivots."""
 
     tau: Vector
     qdd: Vector
@@ -38,9 +38,9 @@ class ForwardDynamics(NamedTuple):
 def composite_dynamics(
     tree: LinkTree, motion: ReferenceMotion, tau: Vector, free: Collection[int], rows: LinkRows, symmetric: bool
 ) -> ForwardDynamics:
-    """Dynamics with τ known in the free degrees of freedom and q̈, that of the motion, in the others.
+    """Hybrid dynamics: `free` degrees of freedom have known τ, the others have the q̈ of `motion`.
 
-    symmetric: H is eliminated as L^T D L, else as L U.
+    symmetric: factor H as L^T D L, else as L U.
     """
     pivots: Pivots = []
     bias = joint_torques(tree, accumulate(tree, motion.wrenches), motion.qdd)
@@ -62,7 +62,7 @@ def composite_dynamics(
 
 
 def mass_matrix(tree: LinkTree) -> SparseMatrix:
-    """H_rc by (r, c), r ≤ c, for degrees of freedom r on the path from c to the base."""
+    """Upper triangle {(r, c): H_rc}, r ≤ c, for each r on the path from c to the base."""
     model, links = tree.model, tree.links
     bodies = [link.inertia() for link in links]
     for i in reversed(range(model.nb)):
@@ -72,7 +72,7 @@ def mass_matrix(tree: LinkTree) -> SparseMatrix:
 
     @cache
     def force(j: int, column: int, k: int) -> Vector:
-        """F_j of a degree of freedom in the coordinates of body k, j itself or an ancestor."""
+        """Column of F_j = I^c_j S_j in the coordinates of body k; k is j or an ancestor of j."""
         if k == j:
             return bodies[j].times(links[j].S[column])
         child = next(c for c in paths[j] if model.parent[c] == k)
@@ -80,7 +80,7 @@ def mass_matrix(tree: LinkTree) -> SparseMatrix:
 
     @cache
     def axis(i: int, column: int, k: int) -> Vector:
-        """s_i in the coordinates of body k, i itself or a descendant."""
+        """Column of S_i in the coordinates of body k; k is i or a descendant of i."""
         return links[i].S[column] if k == i else links[k].to_child(axis(i, column, model.parent[k]))
 
     paths = [path(model, j) for j in range(model.nb)]
@@ -99,7 +99,7 @@ def mass_matrix(tree: LinkTree) -> SparseMatrix:
 
 
 def jacobian(tree: LinkTree, rows: LinkRows) -> dict[int, dict[int, Scalar]]:
-    """{degree of freedom: {row: coefficient of its q̈}}."""
+    """Constraint Jacobian by columns: {degree of freedom: {row: coefficient of q̈}}."""
     propagator, J = RowPropagator(tree, rows), {}
     for i in reversed(range(tree.model.nb)):
         tree.start_body()
@@ -112,7 +112,7 @@ def jacobian(tree: LinkTree, rows: LinkRows) -> dict[int, dict[int, Scalar]]:
 def delassus(
     H: SparseMatrix, J: dict[int, dict[int, Scalar]], m: int, n: int, free: Collection[int], symmetric: bool
 ) -> tuple[SparseMatrix, Pivots]:
-    """(Ω = J H⁻¹ J^T by (row, column), row ≤ column, pivots) for m rows and n degrees of freedom."""
+    """Delassus matrix Ω = J H⁻¹ J^T (m, m), upper triangle, and the pivots of H (n, n)."""
     pivots: Pivots = []
     bordered = _active(_border(H, J, m, free), m + n, {*range(m), *(m + k for k in free)}, symmetric)
     _eliminate(bordered, {m + k for k in free}, [0.0] * (m + n), pivots, symmetric)
@@ -120,9 +120,10 @@ def delassus(
 
 
 def solve(H: SparseMatrix, u: Vector, free: Collection[int], pivots: Pivots, symmetric: bool) -> Vector:
-    """H⁻¹ u by H = L^T D L, from the last degree of freedom to the first: no fill-in. RBDA Table 6.3.
+    """Solve H x = u by H = L^T D L, last row first, without fill-in. RBDA Table 6.3.
 
-    free: the unknowns; others are 0. H has its upper triangle; without `symmetric` the lower one is eliminated, too.
+    free: indices of the unknowns; the other x are 0. H: upper triangle. symmetric: if False, both triangles are
+    eliminated, as in L U.
     """
     u = [x if k in free else 0.0 for k, x in enumerate(u)]
     lower = _eliminate(_active(H, len(u), free, symmetric), free, u, pivots, symmetric)
@@ -136,7 +137,7 @@ def _solve_bordered(
     H: SparseMatrix, J: dict[int, dict[int, Scalar]], u: Vector, targets: Vector, free: Collection[int], pivots: Pivots,
     symmetric: bool,
 ) -> tuple[Vector, Vector]:  # fmt: skip
-    """(x (nv), w (m)) of H x − J^T w = u, J x = targets; [0 J; J^T H] is eliminated from the last joint to the rows."""
+    """Solve H x − J^T w = u, J x = targets for x (nv), w (m); joints are eliminated before the rows."""
     m, nv = len(targets), len(u)
     bordered: Pivots = []
     x = solve(_border(H, J, m, free), [*targets, *u], {*range(m), *(m + k for k in free)}, bordered, symmetric)
@@ -145,13 +146,13 @@ def _solve_bordered(
 
 
 def _border(H: SparseMatrix, J: dict[int, dict[int, Scalar]], m: int, free: Collection[int]) -> SparseMatrix:
-    """Upper triangle of [0 J; J^T H] for m rows; J in the free degrees of freedom."""
+    """Upper triangle of [0 J; J^T H], J (m, nv); columns of J outside `free` are omitted."""
     border = {(e, m + k): x for k, column in J.items() if k in free for e, x in column.items()}
     return {(m + r, m + c): x for (r, c), x in H.items()} | border
 
 
 def _active(H: SparseMatrix, n: int, numbers: Collection[int], symmetric: bool) -> ActiveSubmatrix:
-    """Rows and columns of H (n, n) with these numbers, by columns."""
+    """Submatrix of H (n, n) with the rows and columns `numbers`, stored by columns."""
     columns: list[dict[int, Scalar]] = [{} for _ in range(n)]
     for (r, c), x in sorted(H.items()):
         if r in numbers and c in numbers and not is_zero(x):
@@ -164,7 +165,7 @@ def _active(H: SparseMatrix, n: int, numbers: Collection[int], symmetric: bool) 
 def _eliminate(
     active: ActiveSubmatrix, numbers: Collection[int], u: Vector, pivots: Pivots, symmetric: bool
 ) -> dict[int, dict[int, Scalar]]:
-    """Rows of L, with u ← D⁻¹ L^-T u; see `solve`."""
+    """Rows of L of L^T D L; overwrites u by D⁻¹ L^−T u."""
     lower: dict[int, dict[int, Scalar]] = {}
     for c in sorted(numbers, reverse=True):
         pivot, row, column = active.pivot(c, c)
@@ -182,7 +183,7 @@ def _eliminate(
 
 
 def reciprocal(pivot: Scalar, freedom: int) -> Scalar:
-    """1 / pivot. Raises SingularState if the pivot is 0 at every state."""
+    """1 / pivot. Raises SingularState if the pivot is identically zero."""
     if is_zero(pivot):
         raise SingularState(f"degree of freedom {freedom} moves no inertia, so its acceleration is not determined")
     return 1.0 / pivot

@@ -1,4 +1,4 @@
-"""Dynamics written as expressions: of τ, q̈ and constraint wrenches alone, or with every unknown of the system."""
+"""Expressions of the dynamics. `TauQdd`: τ, q̈ and constraint wrenches; `AllUnknowns`: also a and f of each body."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from sysdyn.recursions.transforms import (
 )
 
 METHODS = {"composite": composite_dynamics, "articulated": articulated_dynamics}  # of forward dynamics
-ROWS = "rows"  # output of inverse dynamics with constraints: their rows less κ
+ROWS = "rows"  # output of inverse dynamics with constraints: residuals of the constraint rows
 # Outputs for m rows J q̈ of constraints: J (m, nv), Ω = J H⁻¹ J^T and its inverse (m, m), J̄ = H⁻¹ J^T Ω⁻¹ (nv, m),
-# 1 − J̄ J (nv, nv), J q̇ (m), and J q̈ − κ (m) if the constraints exert nothing.
+# 1 − J̄ J (nv, nv), J q̇ (m), and J q̈ − κ (m) without constraint forces.
 OPERATIONAL_SPACE = ("jacobian", "delassus", "inertia", "inverse", "projection", "velocity", "acceleration")
-FRAME_PREFIX = "constrained body "  # of frames that follow the bodies of constraints into other normal forms
+FRAME_PREFIX = "constrained body "  # of frames that mark the bodies of constraints while the model is transformed
 
 Key = tuple  # name of a choice, as ("absorb rotation", body)
 
 
 @dataclass
 class Plan:
-    """Choices among forms that are equal in exact arithmetic; form 0 by default.
+    """Choices among algebraically equivalent forms of expressions; form 0 by default.
 
-    available: number of forms at each choice, noted while a program is written.
+    choices: {key: form}. available: {key: number of forms}, recorded while a program is generated.
     """
 
     choices: dict[Key, int] = field(default_factory=dict)
@@ -68,11 +68,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class GeneratedDynamics:
-    """Expressions of the outputs, by quantity at full size.
+    """Generated program: outputs {quantity: expressions of all its components}.
 
-    method: "newton-euler", "composite" or "articulated". pivots: (D, degree of freedom, or nv + row of a constraint) of
-    each divisor that depends on the state. flops_given_kinematics: operations with X, v, c and ν as inputs, None if the
-    formulation has no such terms. considered: (method, operations) of each method.
+    method: "newton-euler", "composite" or "articulated". pivots: (D, degree of freedom or nv + constraint row) of each
+    divisor D that depends on the state. flops_given_kinematics: operation count with X, v, c and ν as inputs, None if
+    the formulation lacks them. considered: (method, operation count) of each method.
     """
 
     method: str
@@ -96,10 +96,9 @@ class GeneratedDynamics:
 
 
 class Inputs:
-    """Inputs of a new graph.
+    """Input nodes of a new graph.
 
-    tau, qdd (nv): 0 where unknown. free: degrees of freedom with known τ. fx: wrench (6) on each body, None if all are
-    zero.
+    tau, qdd (nv): 0 if unknown. free: degrees of freedom with known τ. fx: external wrench (6) on each body, or None.
     """
 
     def __init__(self, model: Model, free: Collection[int], external_wrenches: bool, passes: Collection[str]):
@@ -120,7 +119,7 @@ class Inputs:
     def solve(
         self, method: str, tree: LinkTree, motion: ReferenceMotion, rows: LinkRows = NO_ROWS, tau: Vector | None = None
     ) -> ForwardDynamics:
-        """Dynamics from a reference motion with the known q̈. tau: instead of the inputs."""
+        """Dynamics relative to a reference motion with the known q̈. tau: replaces the input τ."""
         tau, symmetric = self.tau if tau is None else tau, "symmetric_elimination" in self.passes
         if self.free:
             return METHODS[method](tree, motion, tau, self.free, rows, symmetric)
@@ -129,7 +128,7 @@ class Inputs:
 
 
 class TauQdd:
-    """τ, q̈ and the wrenches of constraints; every pass applies."""
+    """Formulation for τ, q̈ and constraint wrenches; all passes apply."""
 
     def __init__(
         self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str],
@@ -140,12 +139,12 @@ class TauQdd:
         bodies = {i for x in (*constraints, *measured) for i in x.bodies}
         frames = {f"{FRAME_PREFIX}{i}": Frame(f"{FRAME_PREFIX}{i}", i, np.eye(6)) for i in bodies}
         model = model.replace(frames=frames, closures=())
-        if "base_parameters" in passes and not external_wrenches:  # else each body takes a wrench
+        if "base_parameters" in passes and not external_wrenches:  # external wrenches act on every body
             model = weld_fixed_joints(model)
         self.model, self._normal_form = model, cache(self._make_normal_form)
 
     def _make_normal_form(self, choice: int) -> tuple[Model, np.ndarray]:
-        """(model in the frames of a choice, X (nb, 6, 6) from its original frames)."""
+        """(model in the chosen body frames, X (nb, 6, 6) from the original frames)."""
         model, X = self.model, np.tile(np.eye(6), (self.model.nb, 1, 1))
         if "canonical_frames" in self.passes:
             model, X = (canonical_frames, axes_to_z)[choice](model)
@@ -179,7 +178,7 @@ class TauQdd:
         return _generated(method, inputs, self._nb, values, outputs, pivots)
 
     def _inverse_dynamics(self, inputs: Inputs, bodies: OriginalBodies) -> dict[str, list]:
-        """τ with the multipliers w of constraints as inputs."""
+        """τ by inverse dynamics; the constraint multipliers w are inputs."""
         tree, motion = bodies.tree, bodies.motion
         rows = place_rows(inputs.graph, self.constraints, bodies, reduce=False)
         w, wrenches = inputs.graph.inputs("w", len(rows.targets)).tolist(), list(motion.wrenches)
@@ -194,7 +193,10 @@ class TauQdd:
     def _operational_space(
         self, method: str, inputs: Inputs, bodies: OriginalBodies, outputs: Sequence[str]
     ) -> tuple[dict[str, list], Pivots]:
-        """(OPERATIONAL_SPACE, pivots); Λ and J̄ from the robot at rest with a unit acceleration of each row."""
+        """({quantity of OPERATIONAL_SPACE: values}, pivots).
+
+        Λ and J̄ by one solution per row, for the robot at rest with unit acceleration of that row.
+        """
         tree, motion = bodies.tree, bodies.motion
         rows = place_rows(inputs.graph, self.constraints, bodies, reduce=False)
         m, nv = len(rows.targets), self.model.nv
@@ -238,11 +240,11 @@ class TauQdd:
         return values, pivots
 
     def given_kinematics(self, method: str, outputs: Sequence[str], choose: Choose) -> None:
-        """None: this formulation has no X, v, c and ν."""
+        """None: this count exists for `AllUnknowns` only."""
 
 
 class AllUnknowns:
-    """τ, q̈, a and f by spatial vectors in the frames of the bodies, rotated such that joint axes are z."""
+    """Formulation for τ, q̈, a and f: spatial vectors in the body frames, rotated so that joint axes are z."""
 
     def __init__(self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str]):
         self.model, self.free, self.external_wrenches, self.passes = model, free, external_wrenches, passes
@@ -257,7 +259,7 @@ class AllUnknowns:
         return self._from_velocity_terms(inputs, *terms, method, outputs, choose)
 
     def given_kinematics(self, method: str, outputs: Sequence[str], choose: Choose) -> GeneratedDynamics:
-        """The program with X, v, c and ν as inputs."""
+        """The program with c and ν as inputs, to count the operations beyond X, v, c and ν."""
         source, inputs = self._inputs(), self._inputs()
         terms = velocity_terms(source.tree(self._rotated, choose), source.qd)
         c, nu = (
@@ -298,7 +300,7 @@ class AllUnknowns:
 def _generated(
     method: str, inputs: Inputs, nb: int, values: dict[str, list[Scalar]], outputs: Sequence[str], pivots: Pivots
 ) -> GeneratedDynamics:
-    """The outputs at full size, and the pivots that depend on the state."""
+    """Collect the outputs, and the pivots that depend on the state."""
     fx = [[0.0] * 6] * nb if inputs.fx is None else inputs.fx
     values = values | {"fx": [x for w in fx for x in w]}
     return GeneratedDynamics(

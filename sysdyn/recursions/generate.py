@@ -1,7 +1,7 @@
-"""Inverse, forward and hybrid dynamics as the program of fewest operations among methods and choices of a plan.
+"""Generate inverse, forward and hybrid dynamics with the fewest operations, by search over methods and plans.
 
-Each method is written with a few plans, and greedy choices improve the best one. Neither the extent of the search nor
-its result depends on the machine.
+Each method is generated with a few initial plans. A greedy search improves the best plan. The search is deterministic:
+its budget counts operations, not time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sysdyn.recursions.constraints import AccelerationRows
 from sysdyn.recursions.formulations import OPERATIONAL_SPACE, ROWS, AllUnknowns, GeneratedDynamics, Key, Plan, TauQdd
 
 METHODS = {"qdd": ("newton-euler",), "tau": (*formulations.METHODS,)}  # by the known quantity
-MAX_COMPOSITE_FREEDOMS = 60  # of trying the O(n³) method in addition to the O(n) one: chosen
-# Multiple of the fewest operations beyond which a method gets no further plans: chosen, plans differ by 1 to 5 %.
+MAX_COMPOSITE_FREEDOMS = 60  # largest nv at which the O(n³) method is tried in addition to the O(n) one: chosen
+# A method with more than this ratio of the fewest operations is pruned: chosen, plans differ by 1 to 5 %.
 PRUNE_RATIO = 1.5
-# Multiple of the operations of the best program, before simplification, up to which another is simplified: chosen.
+# A program is simplified if its operations, before simplification, are within this ratio of the best: chosen.
 SIMPLIFY_RATIO = 1.02
-TRANSFER_DEPTH = 4  # greatest depth of the first plans' transfer bodies: chosen
+TRANSFER_DEPTH = 4  # largest depth of transfer bodies in the initial plans: chosen
 
 
 def generate(
@@ -33,7 +33,7 @@ def generate(
     method: str = "auto", *, budget: float = 0.0, passes: Sequence[str] = ALL,
     constraints: Sequence[AccelerationRows] = (), measured: Sequence[AccelerationRows] = (),
 ) -> GeneratedDynamics:  # fmt: skip
-    """Expressions of `outputs` with the fewest operations.
+    """Generate expressions of `outputs` with the fewest operations.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ def generate(
         The known quantity, or the degrees of freedom with known τ; the others have known q̈. The inputs are called q,
         qd, tau, qdd and fx, see `Graph.inputs`.
     outputs : sequence of str
-        Some of tau, qdd, fx, a and f. With constraints, some of tau, qdd, fx and w, or of OPERATIONAL_SPACE; if no τ
-        is known, w of the constraints are inputs, and ROWS is an output. Names of measurements.
+        Without constraints: tau, qdd, fx, a, f. With constraints: tau, qdd, fx, w, or names of OPERATIONAL_SPACE; if no
+        τ is known, w is an input and ROWS may be an output. Also names of `measured`.
     external_wrenches : bool
         Whether external wrenches are inputs; else they are zero.
     method : str
         One of METHODS, or "auto": the one of fewest operations.
     budget : float
-        Number of operations that may be written to improve the best of the first plans.
+        Total number of operations that the greedy search may generate.
     passes : sequence of str
         Names of `sysdyn.passes` that apply.
     constraints, measured : sequence of AccelerationRows
-        Constraints with wrenches w that do no work, and measurements.
+        Constraints with workless wrenches w, and measurements.
 
     Returns
     -------
@@ -92,9 +92,9 @@ def generate(
 
 
 class _Search:
-    """Programs by several methods and plans. best: the one of fewest operations, plan: its choices.
+    """Search for the program with the fewest operations.
 
-    fewest: operations of the best program of each method.
+    best: best program so far. plan: choices of `best`. fewest: {method: fewest operations so far}.
     """
 
     best: GeneratedDynamics
@@ -106,7 +106,7 @@ class _Search:
         self._unsimplified = math.inf  # operations of the best program before it was simplified
 
     def start(self, plans: dict[str, list[Plan]]) -> None:
-        """Try the plans of each method; only the first one if it is far from the best."""
+        """Try the initial plans of each method; a method whose first plan exceeds PRUNE_RATIO gets no further plans."""
         first = {method: self._write(method, initial[0]) for method, initial in plans.items()}
         limit = PRUNE_RATIO * min(program.total for program in first.values())
         programs = [(first[method], initial[0]) for method, initial in plans.items()]
@@ -118,7 +118,7 @@ class _Search:
             self._compare(program, plan, SIMPLIFY_RATIO)
 
     def improve(self, budget: float) -> None:
-        """Change one choice of the best plan at a time as long as that saves operations."""
+        """Greedy search: change one choice at a time while that saves operations and budget remains."""
         improved = True
         while improved:
             improved = False
@@ -136,7 +136,7 @@ class _Search:
         return self._formulation.write(method, self._outputs, plan.choose)
 
     def _compare(self, program: GeneratedDynamics, plan: Plan, ratio: float = 1.0) -> bool:
-        """Keep the program if it is the best so far; simplify it first if it has up to `ratio` times the operations."""
+        """Simplify the program if its operations are within `ratio` of the best; keep the best."""
         unsimplified = program.total
         if self._simplify and unsimplified <= ratio * self._unsimplified:
             program = simplified(program)
@@ -148,7 +148,7 @@ class _Search:
 
 
 def simplified(program: GeneratedDynamics) -> GeneratedDynamics:
-    """The program with sums and products rewritten, if that saves operations."""
+    """The program after algebraic simplification, if that saves operations; else unchanged."""
     if program.total > MAX_OPS:
         return program
     graph, new = simplify(program.graph, [*program.scalars, *(D for D, _ in program.pivots)])
@@ -162,7 +162,7 @@ def simplified(program: GeneratedDynamics) -> GeneratedDynamics:
 
 
 def _initial_plans(model: Model, method: str) -> list[Plan]:
-    """Default forms; all rotations absorbed; for composite bodies also transfer bodies at one depth."""
+    """Initial plans: default forms, all rotations absorbed, and for "composite" transfer bodies at one depth."""
     absorb: dict[Key, int] = {("absorb rotation", i): 1 for i in range(model.nb)}
     plans = [Plan(), Plan(absorb)] if model.nv <= MAX_COMPOSITE_FREEDOMS else [Plan(absorb)]
     if method == "composite":

@@ -1,7 +1,7 @@
-"""Newton-Euler recursions: the motion of each body by given accelerations q̈, and the wrench that it takes.
+"""Newton-Euler recursions: acceleration and net wrench of each body from q, q̇, q̈.
 
-Classical accelerations: a point ρ of body i has the acceleration V̇_i + U_i ρ with U = ω̇× + ω×ω×. The net wrench of the
-body follows from its pseudo-inertia [Σ h; h^T m] without any linear velocity:
+Classical accelerations: a point ρ of body i has the acceleration V̇_i + U_i ρ with U = ω̇× + ω×ω×. The net wrench
+follows from the pseudo-inertia [Σ h; h^T m] without linear velocities:
 
     f_i = m V̇ + U h,    n_i = vee(U Σ − Σ U^T) + h × V̇
 
@@ -33,10 +33,10 @@ from sysdyn.recursions.transforms import (
 
 
 class ReferenceMotion(NamedTuple):
-    """A motion with accelerations q̈ (nv), in the coordinates of the links.
+    """A motion with accelerations q̈ (nv), in link coordinates.
 
-    wrenches: net wrench (6) of each body, less the external one. a: [ω̇, classical acceleration of the origin] (6) of
-    each body, with its angular velocity w (3); or its spatial acceleration, without w.
+    wrenches: net wrench minus external wrench, (6) of each body. a: acceleration (6) of each body, minus gravity;
+    classical if the angular velocities w (3) are present, else spatial.
     """
 
     qdd: Vector
@@ -53,7 +53,7 @@ class AngularMotionMatrix:
         self._products: dict[tuple[int, int], Scalar] = {}
 
     def ww(self, i: int, j: int) -> Scalar:
-        """ω_i ω_j."""
+        """ω_i ω_j, computed once."""
         key = (min(i, j), max(i, j))
         if key not in self._products:
             self._products[key] = self.w[i] * self.w[j]
@@ -93,10 +93,10 @@ class AngularMotionMatrix:
 def classical_motion(
     tree: LinkTree, qd: Vector, qdd: Vector, fx: list[Vector] | None, free: Collection[int]
 ) -> ReferenceMotion:
-    """The reference motion in classical accelerations.
+    """Reference motion by classical accelerations.
 
-    fx: external wrench on each body. free: degrees of freedom whose reference q̈ may be chosen: if such a joint moves a
-    single component of [ω̇; V̇], its q̈ makes this component zero.
+    fx: external wrench (6) on each body. free: degrees of freedom with arbitrary reference q̈; if such an axis is a unit
+    vector, q̈ is chosen so that this component of [ω̇; V̇] is zero.
     """
     spins: list[AngularMotionMatrix] = []
     accelerations: list[Vector] = []
@@ -112,14 +112,14 @@ def classical_motion(
         after_joint = False
         for step in link.steps:
             if isinstance(step, list):
-                if after_joint:  # U of the body instead of that before the joint: the same along the axis, and shared
+                if after_joint:  # U of the body, computed anyway, equals U before the joint along the axis
                     spin = AngularMotionMatrix(add(w, w_J), add(add(dw, acceleration[:3]), cross(w, w_J)))
                 A = add(A, spin.times(step))
                 continue
             w, dw, A = step.apply(w), step.apply(dw), step.apply(A)
             after_joint = after_joint or step is link.joint_rotation
             spin = AngularMotionMatrix(w, dw)
-        # the joint moves the origin in the parent: Coriolis acceleration 2 ω × v_J, and its own
+        # motion of the origin relative to the parent: Coriolis acceleration 2 ω × v_J + relative acceleration
         relative = add(acceleration[3:], cross(w_J, v_J))
         A = add(add(A, cross(w, [x + x for x in v_J])), relative)
         a = add(add(dw, acceleration[:3]), cross(w, w_J)) + A
@@ -156,7 +156,7 @@ def velocity_terms(tree: LinkTree, qd: Vector) -> tuple[list[Vector], list[Vecto
 def spatial_motion(
     tree: LinkTree, qdd: Vector, fx: list[Vector] | None, c: list[Vector], nu: list[Vector]
 ) -> ReferenceMotion:
-    """The reference motion in spatial accelerations, with gravity in them; c, ν: see `velocity_terms`."""
+    """Reference motion by spatial accelerations, minus gravity; c, ν as in `velocity_terms`."""
     a: list[Vector] = []
     base = [0.0] * 3 + [-float(g) for g in tree.model.gravity]
     for i, (link, parent) in enumerate(zip(tree.links, tree.model.parent, strict=True)):

@@ -8,8 +8,8 @@ axis s, U = I s and D = s^T U (RBDA Table 7.1) changes row e by κ_e = C_e s. It
 At the base Ω w = r gives the multipliers w, with Ω = J H⁻¹ J^T. This is PV-OSIM of Sathya and Carpentier, Constrained
 Articulated Body Dynamics Algorithms (2024).
 
-Early elimination, as in the same paper but with constant pivots: if κ_e is the same at every state and not small, row e
-eliminates the degree of freedom and needs no row of Ω. With K = C_e / κ_e and t = r_e / κ_e
+Early elimination, as in that paper but with constant pivots only: if κ_e is constant and not small, row e eliminates
+the degree of freedom and has no row in Ω. With K = C_e / κ_e and t = r_e / κ_e
 
     q̈ = t − K a,    κ_e w_e = U a + D q̈ − u,    I ← P^T I P with P = 1 − s K,    p ← p + K u + (U − D K) t
 """
@@ -37,7 +37,7 @@ from sysdyn.recursions.transforms import (
     subtract,
 )
 
-# Least share of the largest coefficient of a row for a pivot of early elimination: chosen, smaller ones lose digits.
+# Smallest pivot of early elimination relative to the largest coefficient of its row: chosen, smaller ones lose digits.
 PIVOT_SHARE = 0.1
 
 
@@ -46,7 +46,7 @@ class LinkRows:
     """Constraint rows Σ C_i Δa_i + Σ c_k Δq̈_k = r at the links of a tree.
 
     bodies: {body: {row: C_i (6)}}. freedoms: {degree of freedom k: {row: c_k}}. targets: r of each row. combinations:
-    T (m, m) of each constraint, the rows here are T times its original ones.
+    T (m, m) of each constraint; its rows are premultiplied by T.
     """
 
     bodies: dict[int, dict[int, Vector]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ NO_ROWS = LinkRows()
 
 @dataclass(frozen=True)
 class RowPivot:
-    """Row e that eliminates a degree of freedom: κ_e, K, t, and {f: κ_f / κ_e} of the other rows."""
+    """Constraint row that eliminates a degree of freedom: e, κ_e, K, t, and {f: κ_f / κ_e} of the other rows f."""
 
     row: int
     coefficient: float
@@ -78,9 +78,9 @@ class RowPivot:
 
 
 class RowPropagator:
-    """State of the rows in a backward pass, which calls the methods for each degree of freedom and body.
+    """Constraint rows during a backward pass.
 
-    omega: Ω by (row, column), row ≤ column. residuals: r of each row.
+    omega: upper triangle {(row, column): Ω entry}. residuals: r (m). early: allow early elimination.
     """
 
     def __init__(self, tree: LinkTree, rows: LinkRows, early: bool = False):
@@ -92,18 +92,18 @@ class RowPropagator:
         # rows of a single body or degree of freedom, without an entry of Ω so far
         places = Counter(e for group in (rows.bodies, rows.freedoms) for block in group.values() for e in block)
         self._single = {e for e, count in places.items() if count == 1 and early}
-        # an acceleration of the origin counts as an angular one at this distance
+        # lever arm [m] that converts linear to angular coefficients
         self._reach = max((float(np.abs(translation(X)).max()) for X in tree.model.X_tree), default=0.0)
 
     def coefficients(self, i: int, k: int, s: Vector) -> dict[int, Scalar]:
-        """κ of each row for degree of freedom k of body i with axis s."""
+        """{row e: κ_e} of degree of freedom k of body i with axis s (6), without zeros."""
         direct, rows = self._freedoms.get(k, {}), self._rows[i]
         products = {e: direct.get(e, 0.0) + dot(s, row) for e, row in rows.items()}
         products |= {e: x for e, x in direct.items() if e not in rows}
         return {e: x for e, x in products.items() if not is_zero(x)}
 
     def pivot_row(self, i: int, coefficients: dict[int, Scalar]) -> RowPivot | None:
-        """Eliminate the only degree of freedom of body i by the row with the largest constant κ, if one is large."""
+        """Early elimination of a one-freedom joint by the row with the largest constant κ; None if κ is too small."""
         rows = self._rows[i]
         constant = {
             e: abs(x) for e, x in coefficients.items()
@@ -120,7 +120,7 @@ class RowPropagator:
         return RowPivot(e, pivot, scale(1.0 / pivot, row), self.residuals[e] * (1.0 / pivot), others)
 
     def eliminate_freedom(self, i: int, coefficients: dict[int, Scalar], W: Vector, u: Scalar, inverse: Scalar) -> None:
-        """Eliminate a degree of freedom of body i from the rows, by W = U / D, u and 1 / D."""
+        """Update rows, residuals and Ω for an eliminated degree of freedom of body i; W = U / D, inverse = 1 / D."""
         rows = self._rows[i]
         self._single -= set(coefficients)
         for e, x in coefficients.items():
@@ -134,7 +134,7 @@ class RowPropagator:
     def to_parent(self, i: int) -> None:
         """Transform the rows of body i to its parent and add them to the rows there.
 
-        If a rotation maps a constant row onto another one, the pair stays as it is, and its residuals are rotated.
+        If a rotation mixes two constant rows, it is applied to their residuals, and the rows stay constant.
         """
         parent, rows = self._tree.model.parent[i], self._rows[i]
         if parent < 0:
@@ -151,7 +151,7 @@ class RowPropagator:
             above[e] = add(above[e], row) if e in above else row
 
     def _rotated_pairs(self, rows: dict[int, Vector], E: AxisRotation) -> list[tuple[int, int, AxisRotation]]:
-        """Disjoint pairs of constant rows across the axis, the second being the first rotated by a right angle."""
+        """Disjoint pairs of constant rows perpendicular to the axis; row f is row e rotated by 90°."""
         if _is_constant([E.c, E.s]):
             return []
         pairs: list[tuple[int, int, AxisRotation]] = []
@@ -167,12 +167,12 @@ class RowPropagator:
         return pairs
 
     def rotate_multipliers_back(self, i: int, w: Vector) -> None:
-        """Rotate the multipliers of rotated pairs from the axes of the parent of body i to those of body i."""
+        """Rotate the multipliers of row pairs from the axes of the parent to those of body i."""
         for e, f, E in reversed(self._rotated[i]):
             w[e], w[f] = _rotate_pair(E.inverse(), w[e], w[f])
 
     def _size(self, row: Sequence[Scalar]) -> float:
-        """Largest coefficient of a constant row; ∞ if one depends on the state."""
+        """Largest coefficient of a constant row; ∞ if the row depends on the state."""
         if not _is_constant(row):
             return math.inf
         sizes = [abs(float(x)) for x in row]

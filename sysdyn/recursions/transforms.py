@@ -1,4 +1,4 @@
-"""Transforms across joints as sequences of steps of few operations: rotations about one axis, and displacements.
+"""Joint transforms as sequences of cheap steps: rotations about one coordinate axis and translations.
 
 A scalar is a float or an Expr, a vector a list of three scalars, a spatial vector a list of six (angular part first).
 """
@@ -55,7 +55,7 @@ def cross(a: Vector, b: Vector) -> Vector:
 
 
 def unit_entry_index(s: Vector) -> int | None:
-    """Index of the only nonzero entry of s if it is 1, else None."""
+    """k if s is the unit vector e_k, else None."""
     return s.index(1.0) if s.count(0.0) == len(s) - 1 and 1.0 in s else None
 
 
@@ -64,7 +64,7 @@ def unit_entry_index(s: Vector) -> int | None:
 
 @dataclass(frozen=True)
 class AxisRotation:
-    """E (3, 3) of a rotation about a coordinate axis, by the cosine and sine of its angle."""
+    """Rotation matrix E (3, 3) about a coordinate axis, stored as cosine and sine."""
 
     axis: int
     c: Scalar
@@ -113,7 +113,7 @@ class AxisRotation:
 
 @dataclass(frozen=True)
 class GeneralRotation:
-    """E (3, 3) of any rotation, by rows."""
+    """Rotation matrix E (3, 3) about any axis, stored by rows."""
 
     E: Matrix
 
@@ -136,23 +136,23 @@ def _congruence(E: AxisRotation | GeneralRotation, A: Matrix) -> Matrix:
     return [[columns[k][r] for k in range(3)] for r in range(3)]
 
 
-Step = AxisRotation | GeneralRotation | Vector  # a vector is a displacement, in the coordinates before it
+Step = AxisRotation | GeneralRotation | Vector  # a vector is a translation, in the coordinates before the step
 
 
 def constant_steps(X: np.ndarray) -> list[Step]:
-    """Steps of a constant Plücker transform (6, 6)."""
+    """Steps of a constant Plücker transform X (6, 6)."""
     return [clean(translation(X)).tolist(), GeneralRotation(rotation(X).tolist())]
 
 
 def rotate(steps: Sequence[Step], x: Vector) -> Vector:
-    """E x (3): a vector of the parent's axes in those of the child."""
+    """E x (3): rotate a vector from the parent's to the child's axes."""
     for step in steps:
         x = x if isinstance(step, list) else step.apply(x)
     return x
 
 
 def motion_to_child(steps: Sequence[Step], s: Vector) -> Vector:
-    """X s (6)."""
+    """X s (6): motion vector from parent to child coordinates."""
     w, v = s[:3], s[3:]
     for step in steps:
         if isinstance(step, list):
@@ -163,7 +163,7 @@ def motion_to_child(steps: Sequence[Step], s: Vector) -> Vector:
 
 
 def motion_to_parent(steps: Sequence[Step], s: Vector) -> Vector:
-    """X⁻¹ s (6)."""
+    """X⁻¹ s (6): motion vector from child to parent coordinates."""
     w, v = s[:3], s[3:]
     for step in reversed(steps):
         if isinstance(step, list):
@@ -174,7 +174,7 @@ def motion_to_parent(steps: Sequence[Step], s: Vector) -> Vector:
 
 
 def force_to_child(steps: Sequence[Step], F: Vector) -> Vector:
-    """X⁻ᵀ F (6)."""
+    """X^−T F (6): force vector from parent to child coordinates."""
     n, f = F[:3], F[3:]
     for step in steps:
         if isinstance(step, list):
@@ -185,7 +185,7 @@ def force_to_child(steps: Sequence[Step], F: Vector) -> Vector:
 
 
 def force_to_parent(steps: Sequence[Step], F: Vector) -> Vector:
-    """X^T F (6)."""
+    """X^T F (6): force vector from child to parent coordinates."""
     n, f = F[:3], F[3:]
     for step in reversed(steps):
         if isinstance(step, list):
@@ -199,7 +199,7 @@ def force_to_parent(steps: Sequence[Step], F: Vector) -> Vector:
 
 
 class RigidInertia:
-    """Inertia of a rigid body, or of several, by the pseudo-inertia [Σ h; h^T m]."""
+    """Inertia of a rigid or composite body, stored as pseudo-inertia [Σ h; h^T m]."""
 
     def __init__(self, S: Matrix, h: Vector, m: Scalar):
         self.S, self.h, self.m = S, h, m
@@ -209,11 +209,11 @@ class RigidInertia:
         return RigidInertia(S, add(self.h, other.h), self.m + other.m)
 
     def rotate_back(self, E: AxisRotation | GeneralRotation, double_angle: bool) -> RigidInertia:
-        """In coordinates before the rotation: E^T Σ E, E^T h."""
+        """Inertia in the axes before the rotation E: E^T Σ E, E^T h."""
         return RigidInertia(E.congruence(self.S, double_angle), E.apply_T(self.h), self.m)
 
     def displace(self, p: Vector) -> RigidInertia:
-        """About another origin, of which the present one is at p: h' = h + m p, Σ' = Σ + p h^T + h' p^T."""
+        """Shift the reference point by −p (parallel axes): h' = h + m p, Σ' = Σ + p h^T + h' p^T."""
         h = add(self.h, scale(self.m, p))
         S = [list(row) for row in self.S]
         for i in range(3):
@@ -236,8 +236,8 @@ class RigidInertia:
 class LinkTree:
     """The links of a model at positions q (nq).
 
-    choose: decides on equivalent forms, see `Plan`. start_body: called before the operations of a body are written.
-    absorb: links may absorb the rotation of their joint. double_angle: see `AxisRotation.congruence`.
+    choose: selects among equivalent forms, see `Plan`. start_body: called before the operations of each body.
+    absorb: allow links to absorb their joint rotation, see `Link`. double_angle: see `AxisRotation.congruence`.
     """
 
     def __init__(
@@ -253,26 +253,26 @@ class LinkTree:
             self.links.append(Link(self, i, q[model.q_slice(i)], places[i], above, absorb and saves))
 
     def joint_motion(self, i: int, rates: Vector) -> Vector:
-        """S_i q̇_i (6) from the rates (nv) of all joints."""
+        """S_i q̇_i (6), from the rates q̇ (nv) of all joints."""
         total: Vector = [0.0] * 6
         for s, x in zip(self.links[i].S, rates[self.model.v_slice(i)], strict=True):
             total = add(total, [y * x for y in s])
         return total
 
     def columns(self, i: int) -> list[tuple[int, Vector]]:
-        """(degree of freedom, axis s (6)) of each degree of freedom of joint i."""
+        """(index, axis s (6)) of each degree of freedom of joint i."""
         return list(enumerate(self.links[i].S, start=self.model.v_slice(i).start))
 
 
 class Link:
-    """Transform from the frame of the parent of body i to that of body i, and the inertia of the body.
+    """Transform from the parent of body i to body i, and the inertia of the body.
 
-    The body of a revolute joint may absorb the rotation of the joint: its vectors stay in the coordinates before the
-    rotation, its inertia depends on q, and a following joint about a parallel axis rotates by the sum of the angles.
-    This saves operations at the tips of a tree and between parallel axes.
+    A link may absorb the rotation of its revolute joint: link coordinates are then those before the rotation, the
+    inertia depends on q, and a child joint about a parallel axis rotates by the sum of the angles. This saves
+    operations at the tips of a tree and between parallel axes.
 
-    steps: of the transform. joint_rotation: the step that depends on the angle. absorbed: the rotation from the
-    coordinates in use to those of the body, None if they are the same.
+    steps: factors of the transform. joint_rotation: the step that depends on the joint angle. absorbed: rotation from
+    link to body coordinates, None if they are equal.
     """
 
     def __init__(self, tree: LinkTree, i: int, q: Vector, place: Placement, parent: Link | None, may_absorb: bool):
@@ -306,30 +306,30 @@ class Link:
             self.steps.append([0.0, 0.0, along])
 
     def inertia(self) -> RigidInertia:
-        """Inertia of the body, in the coordinates in use."""
+        """Inertia of the body in link coordinates."""
         P = pseudo_inertia(self._inertia)
         P = clean(P, np.abs(P).max()).tolist()
         I = RigidInertia([row[:3] for row in P[:3]], [row[3] for row in P[:3]], P[3][3])
         return I.rotate_back(self.absorbed, self._double_angle) if self.absorbed else I
 
     def from_body(self, x: Vector) -> Vector:
-        """A vector (3) or spatial vector (6) of the frame of the body in the coordinates in use."""
+        """Transform a vector (3) or spatial vector (6) from body to link coordinates."""
         if not self.absorbed:
             return x
         return [y for k in range(0, len(x), 3) for y in self.absorbed.apply_T(x[k : k + 3])]
 
     def in_body(self, x: Vector) -> Vector:
-        """A vector (3) or spatial vector (6) of the coordinates in use in the frame of the body."""
+        """Transform a vector (3) or spatial vector (6) from link to body coordinates."""
         if not self.absorbed:
             return x
         return [y for k in range(0, len(x), 3) for y in self.absorbed.apply(x[k : k + 3])]
 
     def to_child(self, s: Vector) -> Vector:
-        """X s (6): a motion vector of the parent in the coordinates of the body."""
+        """X s (6): motion vector from parent to link coordinates."""
         return motion_to_child(self.steps, s)
 
     def to_parent(self, F: Vector) -> Vector:
-        """X^T F (6): a force vector of the body in the coordinates of the parent."""
+        """X^T F (6): force vector from link to parent coordinates."""
         return force_to_parent(self.steps, F)
 
     def inertia_to_parent(self, I):
@@ -344,7 +344,7 @@ def _is_parallel(place: Placement) -> bool:
 
 
 def _rotation_about_z(angle: Scalar, offset: tuple[float, float]) -> AxisRotation:
-    """Rotation by an angle and a constant offset (cos, sin)."""
+    """Rotation about z by the angle plus a constant offset given as (cos, sin)."""
     c, s = offset
     if is_zero(angle):
         return AxisRotation(2, c, s)

@@ -1,4 +1,4 @@
-"""Textbook algorithms, written as in the book, generic over float, Expr and batches: the judges of solvers."""
+"""Textbook algorithms as printed, generic over float, Expr and batches: references to check the solvers against."""
 
 from __future__ import annotations
 

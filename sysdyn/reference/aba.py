@@ -77,7 +77,7 @@ def recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray, np.ndarray, np.
     S = [joint.S.astype(dtype) for joint in model.joints]
     a0 = model.a0.astype(dtype)
 
-    # Forward: velocities, and each body on its own.
+    # Forward: velocities, rigid-body inertias and bias forces.
     X = joint_transforms(model, q)
     v, c = velocities(model, X, qd)
     IA = list(model.inertias.astype(dtype))
@@ -116,7 +116,7 @@ def recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def _pivot_scales(model: Model, X: list[np.ndarray]) -> list[np.ndarray] | None:
-    """The diagonal of S^T I^c S + A of each joint, from which pivots are left; None in a symbolic run."""
+    """Diagonal of S^T I^c S + A of each joint, the scale of its pivots; None for symbolic states."""
     if not all(is_number(x) for placement in X for x in placement.flat):
         return None
     inertias = zip(model.joints, composite_inertias(model, X), strict=True)
@@ -128,7 +128,7 @@ def _pivot_scales(model: Model, X: list[np.ndarray]) -> list[np.ndarray] | None:
 def without_joint(IA: np.ndarray, S: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
     """I^a = I^A − U D⁻¹ U^T (6, 6) with W = D⁻¹ U^T.
 
-    The term is symmetric: entries in rows of S take W there, which is 1 along an axis, so that I^a S = 0 exactly.
+    U D⁻¹ U^T is evaluated so that I^a S = 0 exactly if S is a coordinate axis.
     """
     along = np.any(S != 0.0, axis=1)
     return symmetric(6, IA.dtype, lambda r, s: IA[r, s] - (W[:, r] @ U[s] if along[r] else U[r] @ W[:, s]))

@@ -1,7 +1,7 @@
-"""Mass, momentum and energy of a robot as a whole, written once over float and Expr.
+"""Centre of mass, centroidal momentum and energy of a robot, generic over float and Expr.
 
-q (nq,) and q̇ (nv,) are float arrays or object arrays of Expr. Everything is in world axes; momenta are about the centre
-of mass c. The reflected inertia of rotors (the armature) has energy, but no momentum.
+q (nq,) and q̇ (nv,) are float arrays or object arrays of Expr. Results are in world axes; momenta are about the centre
+of mass c. The armature (reflected rotor inertia) contributes to the energy, not to the momentum.
 
 D. Orin, A. Goswami, S. Lee, Centroidal dynamics of a humanoid robot, Autonomous Robots 35 (2013).
 """
@@ -33,7 +33,7 @@ def centre_of_mass_velocity(model: Model, q: np.ndarray, qd: np.ndarray) -> np.n
 
 
 def centre_of_mass_jacobian(model: Model, q: np.ndarray, mass_matrix: Callable = crba) -> np.ndarray:
-    """J_c (3, nv) with J_c q̇ = ċ; mass_matrix as below. Raises InvalidInput for a robot without mass."""
+    """J_c (3, nv) with J_c q̇ = ċ; mass_matrix as in `momentum_matrix`. Raises InvalidInput for a robot without mass."""
     return momentum_matrix(model, q, mass_matrix)[3:] * (1.0 / _mass(model))
 
 
@@ -48,8 +48,8 @@ def momentum(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
 def momentum_matrix(model: Model, q: np.ndarray, mass_matrix: Callable = crba) -> np.ndarray:
     """A_G (6, nv) with A_G q̇ = h_G, the centroidal momentum matrix.
 
-    A_G consists of six rows of the joint-space inertia matrix of the robot on a massless free base at rest in the
-    world, right of the base's own block; mass_matrix(model, q) computes that matrix.
+    mass_matrix(model, q) computes the joint-space inertia matrix of the robot on a massless free base. A_G is its block
+    of base rows and joint columns, moved to the centre of mass.
 
     Raises InvalidInput for a robot without mass. Orin et al. eq. (19); RBDA section 9.3 for the base.
     """
@@ -84,7 +84,7 @@ def potential_energy(model: Model, q: np.ndarray) -> np.ndarray:
 
 
 def energy(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
-    """Kinetic and potential energy () [J]."""
+    """Total energy () [J]: kinetic plus potential."""
     return np.asarray(kinetic_energy(model, q, qd) + potential_energy(model, q))
 
 
@@ -95,7 +95,7 @@ def _mass(model: Model) -> float:
 
 
 def _first_moment(model: Model, q: np.ndarray) -> np.ndarray:
-    """Σ m_i c_i (3,) [kg m]: each body hands the moments of itself and of all that it carries to its parent."""
+    """Σ m_i c_i (3,) [kg m] in world axes, accumulated from the tips to the base."""
     inertias = model.inertias.astype(q.dtype)
     moments = [first_moment(I) for I in inertias]
     masses = model.inertias[:, 5, 5].tolist()
@@ -124,7 +124,7 @@ def _momentum(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
 
 
 def _at_the_world(model: Model, q: np.ndarray, forces: list[np.ndarray]) -> np.ndarray:
-    """Σ X_i^T f_i (6,) over the bodies at the root: force vectors of bodies, about the world's origin in world axes."""
+    """Σ X_i^T f_i (6,) over the root bodies i: total force vector about the world's origin in world axes."""
     X = joint_transforms(model, q)
     total = np.full(6, 0.0, dtype=forces[0].dtype if forces else q.dtype)
     for i, parent in enumerate(model.parent):
@@ -134,12 +134,12 @@ def _at_the_world(model: Model, q: np.ndarray, forces: list[np.ndarray]) -> np.n
 
 
 def _about_centre(model: Model, q: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """Force vectors (6, …) about the centre of mass, from those about the world's origin: [n − c × f; f]."""
+    """Move force vectors (6, …) from the world's origin to the centre of mass: [n − c × f; f]."""
     return np.concatenate([h[:3] - skew(centre_of_mass(model, q)) @ h[3:], h[3:]])
 
 
 def _on_a_free_base(model: Model) -> Model:
-    """The robot on a free body without mass in place of the world: body 0, at rest where q begins neutral."""
+    """The robot on a massless floating base (body 0)."""
     base = "base"
     while base in model.frames or base in model.joint_names:
         base += "_"

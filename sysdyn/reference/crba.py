@@ -65,7 +65,7 @@ def recursion(model: Model, q) -> tuple[np.ndarray]:
 
 
 def composite_inertias(model: Model, X: list[np.ndarray]) -> list[np.ndarray]:
-    """I^c_i (6, 6) of each body: I_i + Σ X_j^T I^c_j X_j over the children j; X (nb) of (6, 6)."""
+    """Composite inertias I^c_i = I_i + Σ_{j∈μ(i)} X_j^T I^c_j X_j (6, 6); X (nb) of (6, 6)."""
     dtype = np.result_type(*X) if X else np.dtype(float)
     Ic = list(model.inertias.astype(dtype))
     for i in reversed(range(model.nb)):
@@ -139,7 +139,7 @@ def _coupling(model: Model, q, qd) -> tuple[np.ndarray, np.ndarray]:
 
 
 def no_inertia(model: Model, i: int, k: int, pivot: float, states: tuple[int, ...]) -> SingularState:
-    """The error of degree of freedom k of joint i whose pivot S^T I^A S is zero, in these states of a batch."""
+    """SingularState for a zero pivot S^T I^A S of degree of freedom k of joint i, in `states` of a batch."""
     joint = model.joint_names[i]
     freedom = joint if model.joints[i].nv == 1 else f"{joint}[{k}]"
     return SingularState(

@@ -1,4 +1,4 @@
-"""Operation counts of algorithms, by running them on `Expr`."""
+"""Operation counts of algorithms, obtained by running them on `Expr`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def count_flops(algorithm: Callable, model: Model, sharing: str = "structural", 
     """The operations that algorithm(model, q, …) executes, counted by running it once on symbolic inputs.
 
     algorithm: `rnea`, `aba`, or any function whose first argument is the model and whose other arguments are among
-        q, qd, qdd, tau and fx; what it returns is an array, or a nest of tuples, lists and dicts of arrays.
-    sharing: which equal results count once, see `Graph`; "none" counts every operation that is live.
-    fx: whether external wrenches are an input (else there are none).
-    options: passed on to the algorithm.
+        q, qd, qdd, tau and fx. It returns an array, or nested tuples, lists and dicts of arrays.
+    sharing: which equal subexpressions count once, see `Graph`; "none" counts every live operation.
+    fx: True makes external wrenches an input; else there are none.
+    options: passed to the algorithm.
 
-    Only what the result depends on counts. Products with 0 and ±1, additions of 0 and sign changes are free; sin/cos
-    pairs are counted apart. Raises InvalidInput for an algorithm with other arguments.
+    Dead operations do not count. Products with 0 and ±1, additions of 0 and sign changes are free; sin/cos pairs are
+    counted separately. Raises InvalidInput for an algorithm with other arguments.
     """
     graph = Graph(sharing)
     inputs = dict(options)
@@ -52,7 +52,7 @@ def _name(algorithm: Callable) -> str:
 
 
 def _scalars(result) -> Iterator:
-    """The scalars in a nest of arrays, tuples, lists and dicts."""
+    """Iterate over the scalars in nested arrays, tuples, lists and dicts."""
     if isinstance(result, np.ndarray):
         yield from result.flat
     elif isinstance(result, dict):

@@ -1,8 +1,8 @@
-"""Velocity and acceleration of a frame, and the rate of its Jacobian, written once over float and Expr.
+"""Velocity and acceleration of a frame, and the time derivative of its Jacobian, generic over float and Expr.
 
 q (nq,) and q̇ (nv,) are float arrays, or object arrays of Expr, floats and batches. J is the Jacobian of
-`sysdyn.model.kinematics.frame_jacobian` for a reference, "local", "world" or "space"; J̇ is its rate, entry by entry. So
-the twist of the frame is J q̇ and its rate J q̈ + J̇ q̇, whatever the reference.
+`sysdyn.model.kinematics.frame_jacobian` for the reference "local", "world" or "space", and J̇ its elementwise time
+derivative. For each reference the twist of the frame is J q̇, and its time derivative J q̈ + J̇ q̇.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sysdyn.model.se3 import adjoint, cross, cross_motion
 
 
 def frame_velocity(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, reference: str = "local") -> np.ndarray:
-    """J q̇ = [ω; v] (6,) [rad/s, m/s]: the twist of the frame called `frame`.
+    """Twist J q̇ = [ω; v] (6,) [rad/s, m/s] of a frame.
 
     Raises UnknownName, InvalidInput. Lynch & Park eqs. (5.11), (5.18), (5.22).
     """
@@ -30,12 +30,12 @@ def frame_velocity(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, refe
 
 
 def jacobian_rate(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, reference: str = "local") -> np.ndarray:
-    """J̇ (6, nv): the rate at which the entries of the frame's Jacobian change while the joints move with q̇.
+    """J̇ (6, nv): elementwise time derivative of the frame Jacobian at joint velocities q̇.
 
-    A column of the local Jacobian is a constant of body i, seen from the frame F, which moves past it:
+    A column J_i of the local Jacobian is constant in body i; frame F moves relative to that body:
 
         J̇_i = (v_i − v_F) × J_i            local
-        R (J̇_i + ω_F × J_i)                world, each half
+        R (J̇_i + ω_F × J_i)                world, angular and linear part
         Ad(T) (J̇_i + v_F × J_i)            space
 
     Raises UnknownName, InvalidInput. RBDA eq. (2.45).
@@ -57,9 +57,9 @@ def jacobian_rate(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, refer
 
 
 def bias_acceleration(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, reference: str = "local") -> np.ndarray:
-    """J̇ q̇ (6,) [rad/s², m/s²]: the rate of the twist of the frame while q̈ = 0.
+    """J̇ q̇ (6,) [rad/s², m/s²]: time derivative of the frame's twist for q̈ = 0.
 
-    "local" and "space": its spatial acceleration. "world": [ω̇; p̈], the acceleration of its origin as a point.
+    "local" and "space": spatial acceleration. "world": [ω̇; p̈], with the classical acceleration p̈ of the origin.
 
     Raises UnknownName, InvalidInput. RBDA eqs. (2.45), (2.48).
     """
@@ -78,7 +78,7 @@ def bias_acceleration(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, r
 
 
 def _in_reference(T: np.ndarray, x: np.ndarray, reference: str) -> np.ndarray:
-    """Motion vectors (6, …) in coordinates of the frame at T, given in coordinates of the reference."""
+    """Transform motion vectors (6, …) from local coordinates of the frame at T to the reference."""
     check_among("reference", reference, REFERENCES)
     if reference == "world":
         R = T[:3, :3]

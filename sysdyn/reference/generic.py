@@ -1,9 +1,9 @@
 """One recursion, three kinds of states: floats, `Expr`, and batches of floats.
 
 A recursion is written for one state: it takes arrays such as q (nq,), q̇ (nv,), τ (nv,) and fx (nb, 6) or None, and
-returns a tuple of arrays. `run` (of a model) and `run_arrays` (of any arrays) check what the caller gave and call it on
-float arrays for one state, on object arrays of Expr for symbolic states, and on object arrays whose entries hold one
-number a state for a batch.
+returns a tuple of arrays. `run` (for a model) and `run_arrays` (for any arrays) check the arguments and call the
+recursion on float arrays for one state, on object arrays of Expr for symbolic states, and for a batch on object arrays
+whose entries are arrays with one number per state.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from sysdyn.program.arrays import batch_axes, broadcast_shapes, reject_not_finit
 from sysdyn.program.graph import Expr
 from sysdyn.program.reproducible import LARGEST_ANGLE
 
-# A joint is at a limit, and not beyond, within this error, relative to 1 and to the limit: of records with nine digits.
+# Tolerance of joint limits, relative to 1 + |limit|: the error of nine-digit records.
 LIMIT_ERROR = 1e-9
-# States that a recursion computes at once, so that its intermediate results stay near the processor (chosen).
+# States per recursion call: intermediate results stay in the cache (chosen).
 BATCH = 1024
-# Greatest difference from 1 of a quaternion's squared norm at which it is used as it is: a few times the rounding unit.
+# A quaternion is not normalised if its squared norm differs from 1 by less: a few rounding units.
 UNIT_NORM = 1e-15
 
 
 def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> tuple[np.ndarray, ...]:
-    """recursion(model, *arguments) for one state or for each state of a batch.
+    """Call recursion(model, *arguments) for one state or a batch of states.
 
-    arguments: name → value, in the recursion's order; names are among "q" (…, nq), "qd", "qdd", "tau" (…, nv) and
-        "fx" (…, nb, 6), where None stands for no external wrench. Leading axes are broadcast against each other.
+    arguments: name → value, in the recursion's order; names are "q" (…, nq), "qd", "qdd", "tau" (…, nv) and
+        "fx" (…, nb, 6) or None for no external wrenches. Leading axes are broadcast.
     Raises InvalidInput if a shape, a dtype, a value or the norm of a quaternion is wrong.
     """
     sizes = {name: QUANTITY[name].shape(model) for name in arguments}
@@ -49,7 +49,7 @@ def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> t
 
 
 def run_arrays(recursion: Callable, arguments: Mapping[str, tuple[object, tuple[int, ...]]]) -> tuple[np.ndarray, ...]:
-    """recursion(*arrays) for one set of arrays or for each of a batch, as `run` does for states.
+    """Call recursion(*arrays) for one set of arrays or a batch, as `run` does for states.
 
     arguments: name → (value, shape without batch axes), in the recursion's order. Raises InvalidInput.
     """
@@ -58,7 +58,7 @@ def run_arrays(recursion: Callable, arguments: Mapping[str, tuple[object, tuple[
 
 
 def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
-    """recursion(*values of `names`, None for missing ones) for each state of values that are checked."""
+    """Call recursion(*values), in the order of `names` and None if missing, for each state of checked values."""
     if any(value.dtype == object for value in values.values()):
         return recursion(*_symbolic(values, sizes, names))
     heads = {name: value.shape[: value.ndim - len(sizes[name])] for name, value in values.items()}
@@ -81,7 +81,7 @@ def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str,
 
 
 def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
-    """`value` (…, *shape) as an array of finite floats, or of Expr and floats if it holds an Expr.
+    """Convert `value` (…, *shape) to an array of finite floats, or of Expr and floats if it contains an Expr.
 
     Raises InvalidInput.
     """
@@ -104,7 +104,7 @@ def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def normalised(model: Model, q: np.ndarray) -> np.ndarray:
-    """q (…, nq) with unit quaternions; values that are not finite stay, for the kernel to find."""
+    """q (…, nq) with unit quaternions; non-finite values stay, the kernel reports them."""
     if not model.quaternions:
         return q
     if q.ndim == 1:  # one state: plain floats are several times faster than array operations
@@ -120,7 +120,7 @@ def normalised(model: Model, q: np.ndarray) -> np.ndarray:
 
 
 def reject_large_angles(model: Model, q: np.ndarray) -> None:
-    """Raise InvalidInput that names a joint with an angle so large that its sine has no meaning."""
+    """Raise InvalidInput naming a joint whose angle exceeds LARGEST_ANGLE, where sine loses all precision."""
     for i, joint in enumerate(model.joints):
         for k in joint.angles:
             largest = np.abs(q[..., model.q_slice(i).start + k]).max(initial=0.0)
@@ -132,7 +132,7 @@ def reject_large_angles(model: Model, q: np.ndarray) -> None:
 
 
 def reject_beyond_limits(model: Model, q: np.ndarray) -> None:
-    """Raise InvalidInput that names the first joint at a position q (…, nq) beyond its limits."""
+    """Raise InvalidInput naming the first joint whose position in q (…, nq) exceeds its limits."""
     for i, joint in enumerate(model.joints):
         if joint.nv != 1 or joint.nq != 1:
             continue
@@ -149,7 +149,7 @@ def reject_beyond_limits(model: Model, q: np.ndarray) -> None:
 
 
 def scalar_first(model: Model, q: np.ndarray, qd: np.ndarray) -> str | None:
-    """A joint whose quaternion in q (…, nq) is (1, 0, 0, 0) while its q̇ (…, nv) is zero, at the first state."""
+    """Joint with quaternion (1, 0, 0, 0) and q̇ = 0 at the first state, probably a scalar-first identity; else None."""
     first, still = (x.reshape(-1, x.shape[-1])[:1] for x in (q, qd))
     for name, part in model.quaternions:
         moving = still[:, model.v_slice(model.joint_index(name))]
@@ -168,7 +168,7 @@ def _symbolic(values: dict, sizes: Mapping, names: tuple[str, ...]) -> list:
 
 
 def _to_object_rows(rows: np.ndarray) -> np.ndarray:
-    """(n, …) floats → (…) objects, each an array (n,): one number a state."""
+    """(n, …) floats → (…) objects, each an array (n,) over the states."""
     entries = np.empty(rows.shape[1:], dtype=object)
     for index in np.ndindex(entries.shape):
         entries[index] = np.ascontiguousarray(rows[(slice(None), *index)])
@@ -184,7 +184,7 @@ def _from_object_rows(result: np.ndarray, count: int) -> np.ndarray:
 
 
 def symmetric(n: int, dtype: np.dtype, entry: Callable) -> np.ndarray:
-    """The symmetric matrix (n, n) with entry(r, s) for r ≥ s."""
+    """Symmetric matrix (n, n) from entry(r, s), r ≥ s."""
     M = np.empty((n, n), dtype=dtype)
     for r in range(n):
         for s in range(r + 1):
@@ -193,15 +193,15 @@ def symmetric(n: int, dtype: np.dtype, entry: Callable) -> np.ndarray:
 
 
 def is_number(x) -> bool:
-    """A float or a batch of floats, not an Expr."""
+    """True for a float or a batch of floats, False for an Expr."""
     return isinstance(x, (float, np.ndarray))
 
 
 def mark_block(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Begin a new segment (`Graph.cut`), with these arrays as its operands (`Graph.alias`).
+    """Begin a new graph segment (`Graph.cut`) whose operands are `arrays` (`Graph.alias`).
 
-    Segments are alike, then, whatever their operands are: entries of float arrays that are not 0 become constant nodes.
-    Arrays stay as they are where none is of Expr.
+    Nonzero entries of float arrays become constant nodes, so that equal computations give identical segments. Without
+    any Expr the arrays are returned unchanged.
     """
     graph = next((y.graph for x in arrays if x.dtype == object for y in x.flat if type(y) is Expr), None)
     if graph is None:

@@ -17,32 +17,32 @@ from sysdyn.model.kinematics import path, pose_and_jacobian
 from sysdyn.model.se3 import adjoint, checked_pose, pose_inverse, rotation_error, se3_log
 from sysdyn.program.arrays import finite_array, is_count
 
-CACHED_FRAMES = 64  # Compiled functions that are kept (chosen).
-LARGEST_POSITION = 1e8  # Greatest angle [rad] and length [m] that is accepted (chosen).
+CACHED_FRAMES = 64  # Size of the cache of compiled functions (chosen).
+LARGEST_POSITION = 1e8  # Largest accepted angle [rad] and length [m] (chosen).
 TURN = 2.0 * math.pi  # [rad]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IKResult:
-    """Result of `inverse_kinematics`; True if the target is reached.
+    """Result of `inverse_kinematics`; its truth value is `converged`.
 
     Attributes
     ----------
     frame : str
-        The frame that was moved.
+        Name of the frame.
     q : (nq,) array
         The last iterate, angles reduced by whole turns.
     converged : bool
-        The errors at q are within the tolerances and all joints within their limits.
+        True if the errors at q are within the tolerances and all joints within their limits.
     reason : str
-        Why the target is not reached, and notes on the input; empty if there are none.
+        Cause of failure, and warnings about the input; may be empty.
     angle_error, position_error : float, rad and m
-        Angle of the rotation from the frame at q to the target, and distance of their origins.
+        Rotation angle and distance between the frame at q and the target.
     iterations : int
     start_rank : int
         Rank of the Jacobian at q0.
     at_limit : tuple of str
-        Degrees of freedom at a limit or beyond.
+        Degrees of freedom at or beyond a limit.
     """
 
     frame: str
@@ -90,25 +90,25 @@ def inverse_kinematics(
     Parameters
     ----------
     frame : str
-        Frame or body. No joint that carries it may follow another joint.
+        Frame or body. No joint on its path to the base may be a follower of a coupling.
     target : (4, 4) array
         Pose T_d = [R p; 0 1] of the frame in the world, p in m.
     q0 : (nq,) array
-        Start; it should be near a solution. Joints that do not carry the frame keep their positions, or follow.
+        Initial guess, near a solution. Joints that do not move the frame stay at q0, except for followers.
     form : {"body", "space"}
-        Coordinates of twist and Jacobian: those of the frame or of the world.
+        Coordinates of twist and Jacobian: frame or world.
     angle_tol, position_tol : float, rad and m
-        Errors within which the target counts as reached.
+        Tolerances of the pose error.
     max_iter : int
     pinv_tol : float
-        Singular values of J below this fraction of the greatest count as zero.
+        Singular values of J below this fraction of the largest are treated as zero.
     rotation_tol : float
-        R is replaced by the nearest rotation if |R^T R − 1| is within this; `reason` reports errors above 1e-6.
+        Tolerance of |R^T R − 1|: R is replaced by the nearest rotation; `reason` reports errors above 1e-6.
 
     Returns
     -------
     IKResult
-        It is False if the target is not reached, or only outside the joint limits.
+        False if the target is not reached within the joint limits.
 
     Raises
     ------
@@ -116,13 +116,13 @@ def inverse_kinematics(
 
     Notes
     -----
-    Each step is q ← q ⊕ J† V with the twist V = log(T⁻¹ T_d), in the tangent space, so that all joint types and
-    floating bases are covered. Joint limits do not restrict the steps; they are checked at the end, after angles are
-    reduced by whole turns into their limits, or to within half a turn of q0 if they have none.
+    Each step is q ← q ⊕ J† V in the tangent space, with the twist V = log(T⁻¹ T_d); all joint types and floating bases
+    are supported. Joint limits do not restrict the steps; they are checked at the end. Angles are first shifted by
+    multiples of 2π into their limits, or to within π of q0 if they have none.
 
     References
     ----------
-    Lynch & Park, section 6.2.2; the position error here is the distance of the origins, to which their |v| tends.
+    Lynch & Park, section 6.2.2; their position error |v| converges to the distance of the origins, which is used here.
     """
     if not isinstance(frame, str) or frame not in model.frames:
         raise UnknownName("frame", frame, model.frames)
@@ -190,11 +190,11 @@ def inverse_kinematics(
 
 
 def pinv(A: ArrayLike, tol: float = 1e-6) -> np.ndarray:
-    """Pseudo-inverse A† (…, n, m) of A (…, m, n); singular values below `tol` times the greatest count as zero.
+    """Pseudo-inverse A† (…, n, m) of A (…, m, n); singular values below `tol` times the largest are zero.
 
     References
     ----------
-    Lynch & Park, section 6.2.1, whose tolerance is absolute: the rank then depends on the units.
+    Lynch & Park, section 6.2.1, with an absolute tolerance, for which the rank depends on the units.
     """
     U, s, Vt = np.linalg.svd(np.asarray(A, dtype=float), full_matrices=False)
     inverse = np.divide(1.0, s, out=np.zeros_like(s), where=s > tol * s[..., :1])
@@ -203,7 +203,7 @@ def pinv(A: ArrayLike, tol: float = 1e-6) -> np.ndarray:
 
 @lru_cache(maxsize=CACHED_FRAMES)
 def _error_and_jacobian(model: Model, frame: str) -> Function:
-    """(q (nq,), target (4, 4)) → (T⁻¹ T_d (4, 4), J (6, nv) in coordinates of the frame), compiled."""
+    """Compiled function (q (nq,), target T_d (4, 4)) → (T⁻¹ T_d (4, 4), J (6, nv) in frame coordinates)."""
     return compile_function(partial(_pose_error, model, frame), {"q": (model.nq,), "target": (4, 4)})
 
 
@@ -213,7 +213,7 @@ def _pose_error(model: Model, frame: str, q: np.ndarray, target: np.ndarray) -> 
 
 
 def _reduced(model: Model, bodies: list[int], q: np.ndarray, q0: np.ndarray) -> np.ndarray:
-    """q with angles reduced by whole turns: into their limits, or to within half a turn of q0 if they have none."""
+    """Shift angles by multiples of 2π into their limits, or to within π of q0 if they have none."""
     for i in bodies:
         joint, place, dof = model.joints[i], model.q_slice(i).start, model.v_slice(i).start
         for k in joint.angles:
@@ -227,7 +227,7 @@ def _reduced(model: Model, bodies: list[int], q: np.ndarray, q0: np.ndarray) -> 
 
 
 def _limits(model: Model, bodies: list[int], q: np.ndarray) -> tuple[tuple[str, ...], list[str]]:
-    """(names of the degrees of freedom at a limit or beyond, names of those beyond)."""
+    """(names of the degrees of freedom at or beyond a limit, names of those beyond)."""
     at, outside = [], []
     for i in bodies:
         if model.joints[i].nv == model.joints[i].nq == 1:

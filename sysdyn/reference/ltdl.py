@@ -1,7 +1,7 @@
-"""Factors of the joint-space inertia matrix that keep its zeros: H = L^T L and H = L^T D L (RBDA ch. 6).
+"""Sparse factorisations of the joint-space inertia matrix, H = L^T L and H = L^T D L (RBDA ch. 6).
 
 H_ij is zero unless i = j or one of i and j is an ancestor of the other in the tree of degrees of freedom `parent`
-(branch-induced sparsity). Elimination from the last row to the first fills in no zero, so each loop runs over ancestors
+(branch-induced sparsity). Elimination from the last row to the first has no fill-in, so each loop runs over ancestors
 only. All functions are generic over float, Expr and batches.
 """
 
@@ -27,7 +27,7 @@ PIVOT_ROUNDING = 1e-13
 ENTRY_TOL = 1e-10
 
 Paths = list[tuple[int, ...]]  # The ancestors λ(k), λ(λ(k)), … of each row k.
-# Makes the error of a pivot that is not positive: (row, pivot, states of a batch).
+# Returns the error for a pivot that is not positive: (row, pivot, states of a batch).
 Failure = Callable[[int, float, tuple[int, ...]], SingularState]
 
 
@@ -35,14 +35,14 @@ Failure = Callable[[int, float, tuple[int, ...]], SingularState]
 
 
 def expanded_parent(model: Model) -> tuple[int, ...]:
-    """λ' (nv): the parent of each degree of freedom, −1 for those at the base; λ'[k] < k.
+    """λ' (nv): parent of each degree of freedom, −1 for the base; λ'[k] < k.
 
     A joint with several degrees of freedom counts as a chain of joints with one.
 
     References
     ----------
-    RBDA Table 6.4, counted from 0. Its map(i) is here the last degree of freedom on the path from the base to body i,
-    which also covers joints without degrees of freedom (the book has none).
+    RBDA Table 6.4 with indices from 0. map(i) is the last degree of freedom on the path from the base to body i, so
+    that fixed joints are covered.
     """
     parent: list[int] = []
     last: list[int] = []  # degree of freedom on the path to each body
@@ -57,10 +57,10 @@ def expanded_parent(model: Model) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Sparsity:
-    """Branch-induced sparsity of H (n, n), and the quantities D1 and D2 of the costs in RBDA Table 6.6.
+    """Branch-induced sparsity of H (n, n), and D1 and D2 of the cost formulas in RBDA Table 6.6.
 
-    With the depth d_k of degree of freedom k (1 at the base): D1 = Σ (d_k − 1), the entries below the diagonal, and
-    D2 = Σ d_k (d_k − 1)/2. nonzeros is n + 2 D1, density their share of n².
+    With the depth d_k of degree of freedom k (1 at the base): D1 = Σ (d_k − 1), the number of nonzeros below the
+    diagonal, D2 = Σ d_k (d_k − 1)/2, nonzeros = n + 2 D1, density = nonzeros / n².
 
     References
     ----------
@@ -86,7 +86,7 @@ def sparsity(model: Model) -> Sparsity:
 
 
 class Factor(NamedTuple):
-    """L and D of H = L^T D L; x below is (…, n). Leading axes of x, L and D are batch axes that broadcast.
+    """Factors L and D of H = L^T D L. Methods take x (…, n); leading axes of x, L and D are batch axes and broadcast.
 
     References
     ----------
@@ -148,14 +148,14 @@ def ltdl(H: ArrayLike, parent: Sequence[int], on_failure: Failure | None = None)
     parent : (n,) sequence of int
         parent[k] < k, −1 for the base; see `expanded_parent`.
     on_failure : callable, optional
-        Makes the error of a pivot that is not positive, from (row, pivot, states of a batch).
+        Returns the error for a pivot that is not positive, from (row, pivot, states of a batch).
 
     Raises
     ------
     InvalidInput
-        If `parent` is no tree, or H has another shape, is not symmetric, or has entries outside the tree.
+        If `parent` is not a tree, or H is not symmetric, has the wrong shape or entries outside the tree.
     SingularState
-        Naming the first row, from the last one up, whose pivot is not positive.
+        Naming the first row in elimination order whose pivot is not positive.
 
     References
     ----------
@@ -166,7 +166,7 @@ def ltdl(H: ArrayLike, parent: Sequence[int], on_failure: Failure | None = None)
 
 
 def mul_H(H: ArrayLike, parent: Sequence[int], x: ArrayLike) -> np.ndarray:
-    """H x (…, n) over the entries inside the tree. H and parent as for `ltdl`, x (…, n). Raises InvalidInput.
+    """H x (…, n), using only the entries inside the tree. H and parent as for `ltdl`, x (…, n). Raises InvalidInput.
 
     References
     ----------
@@ -179,7 +179,7 @@ def mul_H(H: ArrayLike, parent: Sequence[int], x: ArrayLike) -> np.ndarray:
 
 
 def ldl_solve(A: np.ndarray, B: np.ndarray, on_failure: Failure, scale: np.ndarray | None = None) -> np.ndarray:
-    """A⁻¹ B (n, m) by L^T D L of a dense symmetric positive definite A (n, n), at one state; scale as below."""
+    """A⁻¹ B (n, m) by L^T D L of a dense symmetric positive definite A (n, n), at one state."""
     paths: Paths = [tuple(reversed(range(k))) for k in range(len(A))]
     L, D = ltdl_at_state(paths, on_failure, A, scale)
     X = np.empty_like(B)
@@ -207,7 +207,7 @@ def ltl_at_state(paths: Paths, on_failure: Failure, H: np.ndarray) -> tuple[np.n
 def ltdl_at_state(
     paths: Paths, on_failure: Failure, H: np.ndarray, scale: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(L, D); pivot k must exceed PIVOT_ROUNDING scale[k], by default of the diagonal of H."""
+    """(L (n, n), D (n)); pivot k must exceed PIVOT_ROUNDING · scale[k]; default scale: diagonal of H."""
     L = _lower(paths, H)
     for k in reversed(range(len(paths))):
         _require_positive(on_failure, k, L[k, k], H[k, k] if scale is None else scale[k])
@@ -268,7 +268,7 @@ def mul_H_at_state(paths: Paths, H: np.ndarray, x: np.ndarray) -> tuple[np.ndarr
 
 
 def _lower(paths: Paths, H: np.ndarray) -> np.ndarray:
-    """The lower triangle of H inside the tree; the factor overwrites it."""
+    """Copy of the lower triangle of H inside the tree; the factorisation overwrites it."""
     L = np.full(H.shape, 0.0, dtype=H.dtype)
     for k, path in enumerate(paths):
         for j in (k, *path):
@@ -280,7 +280,7 @@ def _lower(paths: Paths, H: np.ndarray) -> np.ndarray:
 
 
 def ancestors(parent: Sequence[int]) -> Paths:
-    """The ancestors of each row, the nearest first. Raises InvalidInput naming the entry that is no parent."""
+    """Ancestors of each row, nearest first. Raises InvalidInput naming an entry that is not a valid parent."""
     paths: Paths = []
     for k, p in enumerate(parent):
         if not is_integer(p):
@@ -295,7 +295,7 @@ def ancestors(parent: Sequence[int]) -> Paths:
 
 
 def reject_entries(name: str, A: np.ndarray, outside: np.ndarray, reason: Callable[[int, int], str]) -> None:
-    """Raise InvalidInput at an entry of A (…, n, n) in `outside` (n, n) above ENTRY_TOL √(A_ii A_jj)."""
+    """Raise InvalidInput if |A_ij| > ENTRY_TOL √(A_ii A_jj) where `outside` (n, n) is True; A (…, n, n)."""
     wrong = outside & (
         np.vectorize(lambda x: not is_zero(x), otypes=[bool])(A) if A.dtype == object else np.abs(A) > _tolerances(A)
     )
@@ -316,7 +316,7 @@ def _factor(recursion: Callable, H: ArrayLike, parent: Sequence[int], on_failure
 
 
 def _checked_matrix(H: ArrayLike, parent: Sequence[int]) -> tuple[Paths, np.ndarray]:
-    """(ancestors, H): H as an array that is symmetric and has the zeros of the tree."""
+    """(ancestors, H as an array), after checks of symmetry and branch-induced sparsity."""
     paths = ancestors(parent)
     n = len(paths)
     H = checked_array("H", H, (n, n))

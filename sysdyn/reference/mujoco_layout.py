@@ -1,8 +1,7 @@
 """MuJoCo's layout of the joint-space inertia M and of its factor M = L^T D L by mj_factorM (MuJoCo 3.3 and later).
 
-`data.M` and `data.qLD` hold, row by row and by ascending columns, the entries of the lower triangle at ancestors, the
-diagonal last; qLD has D on the diagonal of L, and qLDiagInv is 1/D. Of a degree of freedom that MuJoCo calls simple
-only the diagonal is stored.
+`data.M` and `data.qLD` store the lower triangle by rows: columns of ancestors in ascending order, then the diagonal.
+The diagonal of qLD is D, and qLDiagInv is 1/D. Degrees of freedom that MuJoCo calls simple store only the diagonal.
 
     layout = csr_layout(mj_model.dof_parentid, mj_model.dof_simplenum)
     M = MujocoState(mj_model).inertia_to_mujoco(q, crba(model, q))
@@ -26,9 +25,9 @@ from sysdyn.reference.ltdl import Factor, ancestors, reject_entries
 
 @dataclass(frozen=True, eq=False)
 class MujocoLayout:
-    """Entries (row[k], col[k]) of lower triangles (…, nv, nv) in an array (…, n), with leading batch axes.
+    """Storage of lower triangles (…, nv, nv) in arrays (…, n): entry k is at (row[k], col[k]).
 
-    parent (nv) is `dof_parentid`, n is `nC`, col `M_colind`. The methods raise InvalidInput for wrong shapes.
+    In MuJoCo, parent (nv) is `dof_parentid`, n is `nC`, col is `M_colind`. Methods raise InvalidInput for wrong shapes.
     """
 
     parent: tuple[int, ...]
@@ -36,17 +35,17 @@ class MujocoLayout:
     col: np.ndarray
 
     def pack(self, M: ArrayLike) -> np.ndarray:
-        """The entries (…, n) of a symmetric M (…, nv, nv). Raises InvalidInput if another entry is not zero."""
+        """The entries (…, n) of a symmetric M (…, nv, nv). Raises InvalidInput for nonzeros outside the layout."""
         return self._stored("M", checked_array("M", M, (len(self.parent),) * 2))
 
     def unpack(self, data: ArrayLike) -> np.ndarray:
-        """The symmetric M (…, nv, nv) with the entries (…, n)."""
+        """Symmetric M (…, nv, nv) from its entries (…, n)."""
         M = self._lower("data", data)
         M[..., self.col, self.row] = M[..., self.row, self.col]
         return M
 
     def pack_factor(self, factor: Factor) -> tuple[np.ndarray, np.ndarray]:
-        """(qLD (…, n), qLDiagInv (…, nv)). Raises InvalidInput for another parent or if another entry is not zero."""
+        """(qLD (…, n), qLDiagInv (…, nv)). Raises InvalidInput for another parent or nonzeros outside the layout."""
         if factor.parent != self.parent:
             raise InvalidInput(
                 f"the factor has parent {factor.parent}, but the layout {self.parent}: use ltdl(M, layout.parent)"
@@ -56,7 +55,7 @@ class MujocoLayout:
         return self._stored("L", qLD), 1.0 / factor.D
 
     def unpack_factor(self, qLD: ArrayLike) -> Factor:
-        """L and D of M = L^T D L in qLD (…, n)."""
+        """L and D of M = L^T D L from qLD (…, n)."""
         L, diagonal = self._lower("qLD", qLD), np.arange(len(self.parent))
         D = L[..., diagonal, diagonal].copy()
         L[..., diagonal, diagonal] = 1.0
@@ -78,7 +77,7 @@ class MujocoLayout:
 
 
 def csr_layout(parent: Sequence[int], simplenum: Sequence[int] | None = None) -> MujocoLayout:
-    """The layout of `dof_parentid` and `dof_simplenum` (nv), not 0 where a row has only its diagonal."""
+    """Layout from MuJoCo's `dof_parentid` (nv) and `dof_simplenum` (nv); nonzero simplenum: diagonal only."""
     paths = ancestors(parent)
     simple = np.zeros(len(paths)) if simplenum is None else np.asarray(simplenum)
     if simple.shape != (len(paths),):

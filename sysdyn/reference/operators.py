@@ -1,9 +1,8 @@
-"""Spatial operators of a tree as actions on stacked vectors: recursions over the nodes, never a matrix.
+"""Matrix-free spatial operators of a tree: recursions over the nodes that act on stacked vectors.
 
-Nodes are numbered 0 … n−1 with parent[k] < k and −1 for the inertial node, which takes no part. Jain's canonical trees
-number the other way (a child before its parent), so what is strictly lower triangular there is strictly upper
-triangular here. `.T` is his *. Blocks may have any size, differ from node to node, and be singular. Everything is
-generic over float and Expr.
+Nodes are numbered 0 … n−1 with parent[k] < k and −1 for the inertial node, which has no block. Jain numbers children
+before parents, so his strictly lower triangular operators are strictly upper triangular here. `.T` is his *. Blocks may
+differ in size from node to node and be singular. Everything is generic over float and Expr.
 
 A. Jain, "Graph theoretic foundations of multibody dynamics", part II (2011), "Jain II" below; §3, 4 and 7.
 """
@@ -18,7 +17,7 @@ from itertools import chain
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-import scipy  # which loads scipy.linalg where it is first used
+import scipy  # loads scipy.linalg lazily
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, SingularState
@@ -30,16 +29,16 @@ from sysdyn.program.groups import slices
 from sysdyn.reference.generic import checked_array, run
 from sysdyn.reference.ltdl import ldl_solve, ltdl_at_state
 
-Blocks = list[np.ndarray]  # A stacked vector or several as columns, cut by nodes.
+Blocks = list[np.ndarray]  # A stacked vector, or several as columns, split by nodes.
 Sizes = tuple[int, ...]  # The number of components of each node.
 
 
 class Operator:
     """A linear map between stacked vectors; `@` composes and applies, `+` and `−` add, `.T` is the transpose.
 
-    rows, cols: the sizes of the blocks of what it gives and of what it takes. `A @ x` takes a stacked vector
-    (sum(cols),) or several as columns (sum(cols), m), and `A @ B` is an operator again: nothing is computed before a
-    vector comes. Raises InvalidInput if blocks do not match (Jain II §2.3, compatibility).
+    rows, cols: block sizes of the output and of the input. `A @ x` takes a stacked vector (sum(cols),) or several as
+    columns (sum(cols), m). `A @ B` is an operator, evaluated lazily. Raises InvalidInput if block sizes do not match
+    (Jain II §2.3, compatibility).
     """
 
     __array_ufunc__ = None  # so that `array @ operator` is an error, not an array of operators
@@ -95,7 +94,7 @@ class Operator:
         )
 
     def to_dense(self) -> np.ndarray:
-        """The matrix (sum(rows), sum(cols)): the operator applied to the columns of 1."""
+        """Dense matrix (sum(rows), sum(cols))."""
         return self @ np.eye(sum(self.cols))
 
     def __repr__(self) -> str:
@@ -103,9 +102,9 @@ class Operator:
 
 
 class BlockDiagonal(Operator):
-    """diag(blocks): one block a node, of any shapes; products, sums and transposes of these are block-diagonal too.
+    """diag(blocks), one block per node, of any shape; closed under products, sums and transposes.
 
-    Raises ModelError naming a block that is no matrix of finite numbers.
+    Raises ModelError naming a block that is not a finite matrix.
     """
 
     def __init__(self, blocks: Sequence[np.ndarray]):
@@ -119,7 +118,7 @@ class BlockDiagonal(Operator):
 
     @classmethod
     def identity(cls, sizes: Sizes) -> BlockDiagonal:
-        """1 on stacked vectors with blocks of these sizes."""
+        """Identity with blocks of the given sizes."""
         return cls([np.eye(m) for m in sizes])
 
     @property
@@ -146,12 +145,11 @@ class BlockDiagonal(Operator):
 class SPO(Operator):
     """φ = (1 − ℰ_φ)⁻¹, the spatial propagation operator of the weights φ(λ(k), k) on the edges of a tree.
 
-    parent (n): parent[k] < k, or −1 for a node without a parent. sizes (n): of the blocks. weights (n): φ(λ(k), k) of
-        shape (sizes[λ(k)], sizes[k]); what is given for a node without a parent is not looked at. names (n): of the
-        nodes, for messages.
+    parent (n): parent[k] < k, or −1 for a node without a parent. sizes (n): block sizes. weights (n): φ(λ(k), k) of
+        shape (sizes[λ(k)], sizes[k]); ignored for nodes without a parent. names (n): node names for messages.
 
-    φ(j, k) is the product of the weights along the path from k up to j, 1 for j = k and 0 if j is no ancestor of k.
-    Raises ModelError naming the node whose parent, or the edge whose weight, is wrong.
+    φ(j, k) is the product of the weights along the path from k up to j, 1 for j = k and 0 if j is not an ancestor of k.
+    Raises ModelError naming the node with a wrong parent or the edge with a wrong weight.
     Jain II §2.1, Lemmas 1 and 2, Corollary 3.1.
     """
 
@@ -216,7 +214,7 @@ class SPO(Operator):
         return BlockDiagonal.identity(self.sizes) - self.kernel
 
     def climb(self, k: int, B: np.ndarray) -> dict[int, np.ndarray]:
-        """{j: φ(j, k) B} for j = k and each of its ancestors, carried up the path; B (sizes[k], m)."""
+        """{j: φ(j, k) B} for k and each ancestor j of k; B (sizes[k], m)."""
         found = {k: B}
         while self.parent[k] >= 0:
             B = self.weights[k] @ B
@@ -237,7 +235,7 @@ class SPO(Operator):
         return j
 
     def _edges(self, reverse: bool = False):
-        """(k, λ(k), φ(λ(k), k)) of each node that has a parent: parents first, or children first."""
+        """(k, λ(k), φ(λ(k), k)) of each node with a parent: parents first, or children first if `reverse`."""
         nodes = range(len(self.parent))
         return (
             (k, self.parent[k], self.weights[k]) for k in (reversed(nodes) if reverse else nodes) if self.parent[k] >= 0
@@ -258,12 +256,12 @@ class SPO(Operator):
 class ForwardLyapunov(Operator):
     """Z = A X B* for SPO operators A, B of one tree (B = A unless given) and block-diagonal X.
 
-    Z = Y + Ã Y + Y B̃* with the block-diagonal solution Y of Y − ℰ_A Y ℰ_B* = X, gathered from the tips:
+    Z = Y + Ã Y + Y B̃* with the block-diagonal solution Y of Y − ℰ_A Y ℰ_B* = X, computed from the tips:
 
         Y(k) = Σ_j A(k, j) Y(j) B*(k, j) + X(k)
 
-    Y: that solution. `Z[j, k]` is A(j, k) Y(k) where j is an ancestor of k, Y(j) B*(k, j) where k is one of j, and 0
-    where they are unrelated.  Jain II Lemma 3, eq. (11) to (15).
+    Y: this solution. `Z[j, k]` is A(j, k) Y(k) if j = k or an ancestor of k, Y(j) B*(k, j) if k is an ancestor of j,
+    else 0. Jain II Lemma 3, eq. (11) to (15).
     """
 
     def __init__(self, A: SPO, X: BlockDiagonal, B: SPO | None = None):
@@ -284,12 +282,13 @@ class ForwardLyapunov(Operator):
 class BackwardLyapunov(Operator):
     """Z = A* X B for SPO operators A, B of one tree (B = A unless given) and block-diagonal X.
 
-    Z = Y + Ã* Y + Y B̃ + R with the block-diagonal solution Y of Y − diagOf(ℰ_A* Y ℰ_B) = X, scattered from the base:
+    Z = Y + Ã* Y + Y B̃ + R with the block-diagonal solution Y of Y − diagOf(ℰ_A* Y ℰ_B) = X,
+    computed from the base:
 
         Y(k) = A*(λ(k), k) Y(λ(k)) B(λ(k), k) + X(k)
 
-    Y: that solution. `Z[j, k]` is A*(i, j) Y(i) B(i, k) with i the closest common ancestor of j and k (one of them, if
-    they are related; R holds the pairs that are not), and 0 if there is none. In a serial chain R = 0.
+    Y: this solution. `Z[j, k]` is A*(i, j) Y(i) B(i, k), i the closest common ancestor of j and k, or 0 without one.
+    R contains the blocks of unrelated nodes j, k; in a serial chain R = 0.
     Jain II Lemmas 5 and 6, Algorithm 4.3.
     """
 
@@ -312,7 +311,7 @@ class BackwardLyapunov(Operator):
 
 
 class BlockPattern(NamedTuple):
-    """Blocks (n, n) of ℰ_φ, of φ and of the mass matrix that the tree alone lets differ from zero."""
+    """Structural nonzero blocks of ℰ_φ, φ and the mass matrix: (n, n) bool arrays."""
 
     kernel: np.ndarray
     phi: np.ndarray
@@ -320,12 +319,12 @@ class BlockPattern(NamedTuple):
 
 
 def segment_tree(parent: Sequence[int]) -> Any:
-    """The tree of branches: a node for each serial-chain segment, an edge from each segment to the next ones behind it.
+    """Tree of serial-chain segments as a networkx.DiGraph, with edges from each segment to its child segments.
 
-    It is a networkx.DiGraph. A segment is the tuple of its nodes from base to tip; it ends where the tree branches or
-    ends. Raises ModelError as `SPO`. Jain II §7.1.
+    A segment is the tuple of its nodes from base to tip; it ends at a branching node or a leaf. Raises ModelError
+    as `SPO`. Jain II §7.1.
     """
-    import networkx as nx  # a tenth of `import sysdyn`, for this tree alone
+    import networkx as nx  # slow import (a tenth of `import sysdyn`), needed only here
 
     parent = checked_parents(parent)
     children = np.bincount([p for p in parent if p >= 0], minlength=len(parent))
@@ -346,11 +345,11 @@ def segment_tree(parent: Sequence[int]) -> Any:
 
 
 def segment_pattern(tree: Any) -> BlockPattern:
-    """The blocks that the tree of branches lets differ from zero; `tree` from `segment_tree`.
+    """Block sparsity of a tree of segments; `tree` from `segment_tree`.
 
-    On its own nodes a segment has the pattern of a serial chain (ℰ_φ one diagonal, φ a triangle, ℳ full); where one
-    segment hangs on another, ℰ_φ connects the tip of the one to the first node of the other; where they are related,
-    the blocks of φ and ℳ are full; all else is zero. Jain II §7.2 to 7.4, eq. (61) to (63).
+    Within a segment the pattern is that of a serial chain: ℰ_φ one diagonal, φ a triangle, ℳ full. Between a segment
+    and its child, ℰ_φ connects the tip of the segment to the first node of the child. Between an ancestor and a
+    descendant segment, φ and ℳ are full. All other blocks are zero. Jain II §7.2 to 7.4, eq. (61) to (63).
     """
     import networkx as nx  # see `segment_tree`
 
@@ -372,12 +371,12 @@ def segment_pattern(tree: Any) -> BlockPattern:
 
 
 def label(k: int, names: Sequence[str] | None) -> str:
-    """Node k, for a message."""
+    """Name of node k in error messages."""
     return f"node {k}" if names is None else f"node {k} ({names[k]!r})"
 
 
 def checked_parents(parent: Sequence[int], names: Sequence[str] | None = None) -> tuple[int, ...]:
-    """`parent` as integers. Raises ModelError naming the node that breaks the numbering from the base."""
+    """`parent` as integers. Raises ModelError naming a node that violates parent[k] < k."""
     n = len(parent)
     if n == 0:
         raise ModelError("parent is empty; a tree needs at least one node")
@@ -396,7 +395,7 @@ def checked_parents(parent: Sequence[int], names: Sequence[str] | None = None) -
 
 
 def checked_block(what: str, value: Any) -> np.ndarray:
-    """`value` as a two-dimensional array of finite floats, or of objects. Raises ModelError naming `what` it is."""
+    """`value` as a two-dimensional array of finite floats, or of objects. Raises ModelError; `what` names the block."""
     array = np.asarray(value)
     if array.ndim != 2:
         raise ModelError(f"{what} has shape {array.shape}; a matrix is needed")
@@ -430,13 +429,13 @@ def _sized(operator: Operator) -> str:
 
 # ---- SKO models ----------------------------------------------------------------------------------------------------
 
-Task = tuple[int, np.ndarray]  # (k, B): a task frame on node k, which moves with B* V(k).
+Task = tuple[int, np.ndarray]  # (k, B): a task frame on node k with velocity B* V(k).
 
 
 class Riccati(NamedTuple):
     """The block-diagonal solution P of M = P − ℰ_φ [P − P H* (H P H*)⁻¹ H P] ℰ_φ* and operators made of it.
 
-    P: articulated inertias. D = H P H*, D_inv = D⁻¹. G = P H* D⁻¹. tau = G H and tau_bar = 1 − G H, projections.
+    P: articulated inertias. D = H P H*, D_inv = D⁻¹. G = P H* D⁻¹. tau = G H and tau_bar = 1 − G H are projections.
     P_plus: P⁺ = τ̄ P. K = ℰ_φ G. psi: ψ = (1 − ℰ_ψ)⁻¹ with ℰ_ψ = ℰ_φ τ̄.  Jain II eq. (31) to (35).
     """
 
@@ -454,13 +453,13 @@ class Riccati(NamedTuple):
 class SKOModel:
     """A tree of nodes with V = φ* H* θ̇, α = φ* (H* θ̈ + a), f = φ (M α + b) and T = H f.
 
-    parent (n): parent[k] < k, −1 for nodes on the inertial node. names (n): of the nodes, for messages.
+    parent (n): parent[k] < k, −1 for nodes on the inertial node. names (n): node names for messages.
     phi (n): the weights φ(λ(k), k) (m_λ(k), m_k), with V(k) = φ*(λ(k), k) V(λ(k)) + H*(k) θ̇(k); None for nodes on the
         inertial node. They may be non-square and singular.
-    H (n): H(k) (r_k, m_k) of full row rank (which is looked at where its entries are floats); r_k may be 0.
-    M (n): M(k) (m_k, m_k), symmetric. Positive definite in theory; H P H* has to be.
+    H (n): H(k) (r_k, m_k) of full row rank (checked for floats); r_k may be 0.
+    M (n): M(k) (m_k, m_k), symmetric. M(k) may be singular if H P H* is positive definite.
     a, b: node accelerations and forces that depend on the velocity, stacked (Σ m_k,); None: zero. Gravity is part of a:
-        the nodes on the inertial node have X_k a_0 in it, so that α is proper acceleration.
+        a(k) of nodes on the inertial node contains X_k a_0, so that α is proper acceleration.
 
     The attributes phi, H, M are operators (`SPO`, `BlockDiagonal`), a and b stacked vectors; θ̈ and T are stacked
     (Σ r_k,). Raises ModelError naming the node or edge with a wrong parent, shape, rank or inertia, and
@@ -496,12 +495,12 @@ class SKOModel:
     def from_model(
         cls, model: Model, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None
     ) -> SKOModel:
-        """The SKO model of a robot at a state: node k is body k, its blocks are in coordinates of the body.
+        """SKO model of a robot at one state: node k is body k, with blocks in body coordinates.
 
             φ(λ(k), k) = X_k^T    H(k) = S_k^T    M(k) = I_k    a(k) = c_k (+ X_k a_0 on the base)    b(k) = ν_k − fx_k
 
-        Freedoms with an armature add their rotor to the node: V(k) = [v_k; θ̇], H(k) = [S_k^T, 1], M(k) = diag(I_k, A),
-        and as nothing hangs on a rotor its part of the weights is zero. So nodes have 6 to 12 components.
+        A degree of freedom with armature adds its rotor to the node: V(k) = [v_k; θ̇], H(k) = [S_k^T, 1],
+        M(k) = diag(I_k, A), with zero weights because a rotor carries no body. Nodes have 6 to 12 components.
 
         q (nq,), qd (nv,) (None: zero), fx (nb, 6) [N m, N] body k: external wrench (None: none). Floats or Expr.
         Raises InvalidInput.
@@ -532,11 +531,11 @@ class SKOModel:
 
     @property
     def C(self) -> np.ndarray:
-        """C = H φ (M φ* a + b) (Σ r_k,): Coriolis, gyroscopic and gravity forces, less those from outside. Eq. (3)."""
+        """C = H φ (M φ* a + b) (Σ r_k,): Coriolis, gyroscopic and gravity forces minus external forces. Eq. (3)."""
         return self.H @ self.phi @ (self.M @ self.phi.T @ self.a + self.b)
 
     def inverse_dynamics(self, qdd: ArrayLike) -> np.ndarray:
-        """T (Σ r_k,) of the accelerations θ̈ (Σ r_k,). Algorithm 3.1, eq. (10)."""
+        """Joint forces T (Σ r_k,) for the accelerations θ̈ (Σ r_k,). Algorithm 3.1, eq. (10)."""
         qdd = _stacked("qdd", qdd, sum(self.H.rows))
         alpha = self.phi.T @ (self.H.T @ qdd + self.a)
         f = self.phi @ (self.M @ alpha + self.b)
@@ -550,7 +549,7 @@ class SKOModel:
         return ForwardLyapunov(self.phi, self.M).Y
 
     def mass_matrix(self) -> np.ndarray:
-        """ℳ (Σ r_k, Σ r_k) = H R H* + H φ̃ R H* + H R φ̃* H*, blocks of related nodes only. Lemma 4, Algorithm 4.2."""
+        """ℳ (Σ r_k, Σ r_k) = H R H* + H φ̃ R H* + H R φ̃* H*, nonzero for related nodes only. Lemma 4, Algorithm 4.2."""
         part = slices(self.H.rows)
         mass = np.full((sum(self.H.rows),) * 2, 0.0, dtype=self._dtype)
         for k in range(len(self.parent)):
@@ -563,7 +562,7 @@ class SKOModel:
 
     @cached_property
     def riccati(self) -> Riccati:
-        """The solution of the Riccati equation, gathered from the tips.
+        """Solution of the Riccati equation, computed from the tips to the base.
 
             P(k) = Σ_j φ(k, j) P⁺(j) φ*(k, j) + M(k)    D(k) = H(k) P(k) H*(k)    G(k) = P(k) H*(k) D⁻¹(k)
             τ̄(k) = 1 − G(k) H(k)    P⁺(k) = τ̄(k) P(k)    ψ(λ(k), k) = φ(λ(k), k) τ̄(k)
@@ -594,7 +593,7 @@ class SKOModel:
 
     @cached_property
     def innovations(self) -> Operator:
-        """1 + H φ K, the factor of ℳ = [1 + H φ K] D [1 + H φ K]*; triangular, with 1 on its diagonal. Eq. (49)."""
+        """1 + H φ K, the unit triangular factor of ℳ = [1 + H φ K] D [1 + H φ K]*. Eq. (49)."""
         return BlockDiagonal.identity(self.H.rows) + self.H @ self.phi @ self.riccati.K
 
     @cached_property
@@ -620,7 +619,7 @@ class SKOModel:
     def forward_dynamics(self, T: ArrayLike) -> np.ndarray:
         """θ̈ (Σ r_k,) = [1 − H ψ K]* D⁻¹ [T − H ψ (K T + P a + b)] − K* ψ* a, under the forces T (Σ r_k,).
 
-        One gather and one scatter, which are those of the articulated-body algorithm; z = p^A + P a.
+        One pass to the base and one to the tips, as in the articulated-body algorithm; z = p^A + P a.
         Lemma 12, eq. (58), Algorithm 6.1.
         """
         T = _stacked("T", T, sum(self.H.rows))
@@ -638,11 +637,11 @@ class SKOModel:
         return BackwardLyapunov(self.riccati.psi, self.H.T @ self.riccati.D_inv @ self.H)
 
     def operational_space_compliance(self, tasks: Sequence[Task]) -> np.ndarray:
-        """Λ⁻¹ = 𝒥 ℳ⁻¹ 𝒥* = ℬ* Ω ℬ (Σ p, Σ p) of task frames (k, B), B (m_k, p): the frame moves with B* V(k).
+        """Λ⁻¹ = 𝒥 ℳ⁻¹ 𝒥* = ℬ* Ω ℬ (Σ p, Σ p) of task frames (k, B), B (m_k, p), with velocity B* V(k).
 
-        Block (i, j) is W_i* Y(c) W_j, c the closest common ancestor of the two nodes and W = ψ(c, k) B carried up to
-        it; O(n) for Y, O(n) a frame, O(1) a pair. Neither ℳ⁻¹ nor ℬ is formed. `task_frames` gives the frames of a
-        robot. Raises InvalidInput naming a task that does not fit. Jain II §6.2, Lemma 5.
+        Block (i, j) is W_i* Y(c) W_j with the closest common ancestor c of the two nodes and W = ψ(c, k) B. The cost is
+        O(n) for Y, O(n) per frame and O(1) per pair; ℳ⁻¹ and ℬ are not formed. `task_frames` returns the tasks of
+        named frames. Raises InvalidInput naming a task with a wrong node or shape. Jain II §6.2, Lemma 5.
         """
         for i, (k, B) in enumerate(tasks):
             if not 0 <= k < len(self.parent) or np.ndim(B) != 2 or len(B) != self.phi.sizes[k]:
@@ -662,7 +661,7 @@ class SKOModel:
         return compliance
 
     def operational_space_inertia(self, tasks: Sequence[Task]) -> np.ndarray:
-        """Λ (Σ p, Σ p), the inverse of `operational_space_compliance`, which see.
+        """Λ (Σ p, Σ p), the inverse of `operational_space_compliance`.
 
         Raises SingularState naming a task that cannot move independently of the others.
         """
@@ -682,16 +681,15 @@ class SKOModel:
     # ---- other nodes -----------------------------------------------------------------------------------------------
 
     def aggregated(self, groups: Sequence[Sequence[int]] | None = None) -> SKOModel:
-        """The same dynamics with a node for each group of nodes; None: for each serial-chain segment.
+        """The same dynamics with one node per group; None: one per serial-chain segment.
 
-        groups: a partition of the nodes into connected parts. With φ_J the SPO operator of group J alone and ℰ_pJ the
-        connector block from the group that J hangs on, the new blocks are
+        groups: a partition of the nodes into connected parts. φ_J is the SPO operator of group J alone, ℰ_pJ the
+        connector block from its parent group. The new blocks are
 
             φ(λ(J), J) = ℰ_pJ φ_J    H(J) = H_J φ_J    M(J) = diag(M_J)    a(J) = φ_J* a_J    b(J) = b_J
 
-        which are neither 6×6 nor square nor regular, and dense. θ̈ and T follow the groups in the order of their first
-        nodes, and so do the nodes in each. Raises InvalidInput naming a group that is not connected, or a node that is
-        in none or in two of them.
+        They are dense and in general not square. θ̈ and T are ordered by the first nodes of the groups, then by node.
+        Raises InvalidInput naming a group that is not connected, or a node that is not in exactly one group.
         Jain II §8.1.
         """
         groups = _checked_groups(self.parent, list(segment_tree(self.parent)) if groups is None else groups)
@@ -725,11 +723,11 @@ class SKOModel:
         return np.result_type(*self.phi.weights, *self.H.blocks, *self.M.blocks)
 
     def _scale(self, k: int) -> np.ndarray | None:
-        """The diagonal of H R H* at node k, from which the pivots of D(k) are left; None in a symbolic model."""
+        """Diagonal of H R H* at node k, the scale of the pivots of D(k); None in a symbolic model."""
         return None if self._dtype.hasobject else np.diag(self.H[k] @ self.R[k] @ self.H[k].T)
 
     def _no_inertia(self, k: int, row: int, pivot: float, states: tuple[int, ...]) -> SingularState:
-        """The error of row `row` of D(k)."""
+        """SingularState for a pivot of D(k) that is not positive."""
         name = str(k) if self.names is None else self.names[k]
         return SingularState(
             f"H P H* of {label(k, self.names)} is not positive definite: pivot {row} is {pivot:.3g}. This degree of "
@@ -741,7 +739,7 @@ class SKOModel:
 
 
 def task_frames(model: Model, *frames: str) -> list[Task]:
-    """The named frames of a robot as tasks (k, B) of `SKOModel.from_model`: B* V(k) is the frame's velocity, in it.
+    """Tasks (k, B) of named frames, for `SKOModel.from_model`; B* V(k) is the velocity in frame coordinates.
 
     Raises UnknownName, and InvalidInput for a frame of the base, which does not move.
     """
@@ -766,13 +764,13 @@ def _blocks_at(model: Model, q, qd, fx) -> tuple[np.ndarray, ...]:
 
 
 def _rotors(model: Model, k: int) -> np.ndarray:
-    """(n_k, number of geared degrees of freedom): θ̇ of joint k to the velocities of its geared ones."""
+    """Columns of the identity (n_k, n_k) for the degrees of freedom of joint k with an armature."""
     armature = model.armature[model.v_slice(k)]
     return np.eye(len(armature))[:, armature > 0.0]
 
 
 def _padded(A: np.ndarray, rows: int, cols: int) -> np.ndarray:
-    """A with `rows` rows and `cols` columns of zeros more."""
+    """A padded by `rows` zero rows and `cols` zero columns."""
     B = np.full((A.shape[0] + rows, A.shape[1] + cols), 0.0, dtype=A.dtype)
     B[: A.shape[0], : A.shape[1]] = A
     return B
@@ -807,7 +805,7 @@ def _checked_inertia(M: np.ndarray, node: str) -> np.ndarray:
 
 
 def _checked_groups(parent: Sequence[int], groups: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The groups in the order of their first nodes, each sorted."""
+    """Groups sorted by their first nodes, each sorted. Raises InvalidInput for an invalid partition."""
     ordered = sorted(sorted(group) for group in groups if len(group))
     count = Counter(k for group in ordered for k in group)
     wrong = [k for k in sorted({*count, *range(len(parent))}) if count[k] != 1 or not 0 <= k < len(parent)]

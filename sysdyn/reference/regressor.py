@@ -1,4 +1,4 @@
-"""Inverse dynamics as a matrix times the inertial parameters, in which they are linear."""
+"""Joint-torque regressor: inverse dynamics as a linear function of the inertial parameters."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sysdyn.reference.root_frame import root_motion
 
 
 def joint_torque_regressor(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike) -> np.ndarray:
-    """Y (…, nv, 10 nb) with τ = Y π + A q̈ = ID(q, q̇, q̈), for π of `inertial_parameters` and the armature A.
+    """Regressor Y (…, nv, 10 nb): τ = Y π + A q̈, with π from `inertial_parameters` and the armature A.
 
-    With the degree of freedom s, the velocity ω, the angular acceleration α and the acceleration d of the origin of a
-    body that it carries, in coordinates of that body, the columns of the body are
+    Let s = [s_ω; s_v] be an axis, and ω, α and d the angular velocity, angular acceleration and acceleration of the
+    origin of a body that it moves, all in body coordinates. The columns for mass, first moment and inertia I are
 
-        s·[d; 0],   (α× + ω×ω×)^T s_v + d × s_ω,   s_ω^T I α + (s_ω × ω)^T I ω by each entry of I
+        s_v·d,   (α× + ω×ω×)^T s_v + d × s_ω,   ∂[s_ω^T I α + (s_ω × ω)^T I ω]/∂I
 
-    q (…, nq), qd (…, nv), qdd (…, nv); leading axes are batch axes. Arrays of Expr give Expr. Columns of bodies that a
-    degree of freedom does not carry are 0.0. Raises InvalidInput.
+    q (…, nq), qd (…, nv), qdd (…, nv); leading axes are batch axes. Arrays of Expr give Expr. Entries for bodies that
+    a degree of freedom does not move are 0.0. Raises InvalidInput.
 
     C. Atkeson, C. An, J. Hollerbach, Estimation of inertial parameters of manipulator loads and links, IJRR 5 (1986).
     """
@@ -33,9 +33,9 @@ def joint_torque_regressor(model: Model, q: ArrayLike, qd: ArrayLike, qdd: Array
 
 
 def compile_regressor(model: Model, backend: str = "llvm") -> Function:
-    """Y(q, q̇, q̈) of `joint_torque_regressor`, compiled: one state or a batch. Quaternions in q have unit norm.
+    """Compile `joint_torque_regressor` to Y(q, q̇, q̈), for one state or a batch. Quaternions in q must have unit norm.
 
-    backend: as of `compile_function`.
+    backend: as in `compile_function`.
     """
     shapes = {"q": (model.nq,), "qd": (model.nv,), "qdd": (model.nv,)}
     return compile_function(partial(joint_torque_regressor, model), shapes, backend=backend)
@@ -61,7 +61,7 @@ def recursion(model: Model, q, qd, qdd) -> tuple[np.ndarray]:
 
 
 def _products(x: np.ndarray, y: np.ndarray) -> list:
-    """x^T I y by each entry of the symmetric I: xx, xy, yy, xz, yz, zz."""
+    """∂(x^T I y)/∂I_jk of the symmetric I, in the order xx, xy, yy, xz, yz, zz."""
     return [
         x[0] * y[0], x[0] * y[1] + x[1] * y[0], x[1] * y[1],
         x[0] * y[2] + x[2] * y[0], x[1] * y[2] + x[2] * y[1], x[2] * y[2],

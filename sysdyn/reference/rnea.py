@@ -14,7 +14,7 @@ from sysdyn.reference.generic import run
 
 
 class NewtonEuler(NamedTuple):
-    """Results of the recursive Newton-Euler algorithm: joint forces, and the values on the way to them."""
+    """Results of the recursive Newton-Euler algorithm: joint forces and intermediate quantities."""
 
     tau: np.ndarray  # (…, nv) [N m, N] joint forces
     a: np.ndarray  # (…, nb, 6) [rad/s², m/s²] body: proper spatial acceleration (gravity folded in)
@@ -22,12 +22,12 @@ class NewtonEuler(NamedTuple):
     v: np.ndarray  # (…, nb, 6) [rad/s, m/s] body: spatial velocity
 
     def quantities(self, qdd: ArrayLike, fx: ArrayLike) -> dict[str, np.ndarray]:
-        """{quantity: its value} during this motion with accelerations q̈ under external wrenches fx."""
+        """Values of tau, qdd, fx, a and f by name; qdd and fx are the arguments of the recursion."""
         return {"tau": self.tau, "qdd": np.asarray(qdd), "fx": np.asarray(fx), "a": self.a, "f": self.f}
 
 
 def rnea(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None = None) -> np.ndarray:
-    """tau (…, nv): the joint forces that give the accelerations q̈.
+    """Joint forces tau (…, nv) for the accelerations q̈ (inverse dynamics).
 
     q (…, nq), qd (…, nv), qdd (…, nv): the state and its acceleration; leading axes are batch axes.
     fx (…, nb, 6) [N m, N] body i: external wrench on body i, at its origin and in its coordinates; None: none.
@@ -39,7 +39,7 @@ def rnea(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLik
 
 
 def newton_euler(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None = None) -> NewtonEuler:
-    """(tau, a, f, v): as `rnea`, with the acceleration, force and velocity of every body.
+    """(tau, a, f, v): as `rnea`, plus the acceleration, transmitted force and velocity of every body.
 
         a_i = X_i a_λ(i) + S_i q̈_i + c_i
         f_i = I_i a_i + ν_i − fx_i + Σ_{j∈μ(i)} X_j^T f_j
@@ -58,7 +58,7 @@ def recursion(model: Model, q, qd, qdd, fx) -> tuple[np.ndarray, ...]:
     I = model.inertias.astype(dtype)
     a0 = model.a0.astype(dtype)
 
-    # Forward: velocities, accelerations, and the force each body needs on its own.
+    # Forward: velocities, accelerations and net forces.
     X = joint_transforms(model, q)
     v, c = velocities(model, X, qd)  # Nori (2): v_i = X_i v_λ + S_i q̇_i;  c_i = v_i × S_i q̇_i
     a: list[np.ndarray] = []
@@ -70,7 +70,7 @@ def recursion(model: Model, q, qd, qdd, fx) -> tuple[np.ndarray, ...]:
         if fx is not None:
             f[i] = f[i] - fx[i]
 
-    # Backward: each body hands its force to its parent.
+    # Backward: accumulate forces toward the base.
     tau = np.empty(model.nv, dtype=dtype)
     for i in reversed(range(model.nb)):
         part = model.v_slice(i)

@@ -1,19 +1,18 @@
 """Derivatives of inverse dynamics by the recursion of Singh, Russo and Wensing (2022), with moments of mass.
 
-All of a tree is written in the frame of its root body, where vectors of different bodies need no transforms to be
-multiplied with one another (`root_frame`). ψ̇ = v_λ × s and ψ̈ = a_λ × s + v_λ × ψ̇ are what the velocities and
-accelerations of all bodies behind a degree of freedom s change by in coordinates that move with it. With the composite
-inertia I, Coriolis matrix B and force f of the bodies behind s, for every s and each t on its way to the base,
+All vectors are in the frame of the root body (`root_frame`), so that vectors of different bodies multiply without
+transforms. Let s be a degree of freedom, ψ̇ = v_λ × s, ψ̈ = a_λ × s + v_λ × ψ̇, and I, B and f the composite inertia,
+Coriolis matrix and force of the subtree that s moves. For every s and each t on the path from s to the base,
 
     ∂τ_s/∂q_t = s·(I ψ̈_t + 2B ψ̇_t)              ∂τ_t/∂q_s = t·(I ψ̈ + 2B ψ̇ + s ×* f)
     ∂τ_s/∂q̇_t = s·(I (ψ̇_t + ṫ) + 2B t)           ∂τ_t/∂q̇_s = t·(I (ψ̇ + ṡ) + 2B s)           H_st = s·I t
 
-Different from the paper: bodies are described by the moments Σ m, h = Σ m r, P = Σ m r r^T, p = Σ m ṙ, W = Σ m ṙ r^T
-of their points r. They add up without any product, and give
+Unlike the paper, a body is described by moments over its points r: Σ m, h = Σ m r, P = Σ m r r^T, p = Σ m ṙ,
+W = Σ m ṙ r^T. The moments of a subtree are sums of those of its bodies, without products, and
 
     I = [tr(P) 1 − P, h×; −h×, m 1]              2B = 2 [tr(W) 1 − W, 0; −p×, 0]
 
-so that B has no column for translations.
+B has no columns for translations.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from sysdyn.reference.root_frame import root_motion
 
 
 class RNEADerivatives(NamedTuple):
-    """τ = ID(q, q̇, q̈, fx) with its partial derivatives, by q in the tangent space.
+    """τ = ID(q, q̇, q̈, fx) and its partial derivatives; ∂q is in the tangent space.
 
     tau (…, nv) [N m, N]: τ.
     dtau_dq, dtau_dqd (…, nv, nv): ∂τ/∂q, ∂τ/∂q̇.
@@ -52,9 +51,9 @@ def rnea_derivatives(
 ) -> RNEADerivatives:
     """τ of `rnea` with ∂τ/∂q, ∂τ/∂q̇, ∂τ/∂q̈ = H and ∂τ/∂fx.
 
-    Column k of ∂τ/∂q is the rate of τ while degree of freedom k moves at unit velocity, which is what `Model.integrate`
-    steps by: of a free or ball joint, along a rotation or translation in its body. Entries of freedoms of which none
-    carries the other are 0.0.
+    Column k of ∂τ/∂q is the directional derivative of τ along degree of freedom k, as in `Model.integrate`: for a free
+    or ball joint a rotation or translation in body coordinates. Entries (j, k) are 0.0 if neither degree of freedom
+    moves the other.
 
     q (…, nq), qd (…, nv), qdd (…, nv): the state and its acceleration; leading axes are batch axes.
     fx (…, nb, 6) [N m, N] body i: external wrench on body i, at its origin and in its coordinates; None: none.
@@ -67,7 +66,7 @@ def rnea_derivatives(
 
 
 class _Moments:
-    """m, h (3), P (3, 3), p (3) and W (3, 3) of a body or of all bodies in a subtree."""
+    """Moments m, h (3), P (3, 3), p (3) and W (3, 3) of a body or a subtree."""
 
     def __init__(self, m, h: np.ndarray, P: np.ndarray, p: np.ndarray, W: np.ndarray):
         self.m, self.h, self.P, self.p, self.W = m, h, P, p, W
@@ -93,7 +92,7 @@ class _Moments:
 
 
 class _Side(NamedTuple):
-    """Vectors of a degree of freedom s, which moves all bodies behind it, for products with those of others."""
+    """Vectors of one degree of freedom s and its subtree; products of two such sets give the derivatives."""
 
     body: int
     s: np.ndarray  # (6,)
@@ -107,10 +106,10 @@ class _Side(NamedTuple):
 
 
 class Bodies:
-    """A tree in motion: terms free of accelerations and wrenches, and derivatives for any of these.
+    """A tree at (q, q̇): terms independent of q̈ and fx, shared by several calls of `inverse_dynamics`.
 
-    H (nv, nv): the inertia matrix, armature included. B_psi_d, psi_dd: columns of ∂τ/∂q and ψ̈ by degree of
-    freedom, of the last `inverse_dynamics`. Equal work is written in segments of its own (`mark_block`).
+    H (nv, nv): inertia matrix with armature. B_psi_d, psi_dd: by degree of freedom, columns of ∂τ/∂q and ψ̈ of the
+    last `inverse_dynamics`. Repeated computations are written as equal graph segments (`mark_block`).
     """
 
     B_psi_d: list[np.ndarray]
@@ -141,14 +140,14 @@ class Bodies:
             self.H[k, k] = self.H[k, k] + float(model.armature[k])
 
     def _sides(self, i: int) -> Iterator[_Side]:
-        """The sides of the degrees of freedom of joint i."""
+        """One `_Side` for each degree of freedom of joint i."""
         motion, parent = self.motion, self.model.parent[i]
         v = np.zeros(6).astype(self.dtype) if parent < 0 else motion.v[parent]
         subtree, S, psi_d, v, qd = self._begin(
             self.subtree[i], motion.S[i], motion.psi_d[i], v, motion.qd[self.model.v_slice(i)]
         )
         for s, d in zip(S, psi_d, strict=True):
-            # ṡ = v × s = ψ̇ + v_J × s, of which the last is zero if the joint has one degree of freedom
+            # ṡ = v × s = ψ̇ + v_J × s; v_J × s = 0 for a joint with one degree of freedom
             psi_d_plus_s_d = d + d + cross_motion(qd @ S, s) if len(S) > 1 else d + d
             yield _Side(
                 i, s, d, psi_d_plus_s_d, cross_motion(v, d), subtree.inertia(s), subtree.coriolis_transposed(s),
@@ -156,12 +155,12 @@ class Bodies:
             )  # fmt: skip
 
     def _begin(self, moments: _Moments, *arrays: np.ndarray) -> tuple:
-        """(moments, *arrays) at the beginning of a piece of work."""
+        """Begin a graph segment (`mark_block`) with the moments and arrays as operands."""
         h, P, p, W, *rest = mark_block(moments.h, moments.P, moments.p, moments.W, *arrays)
         return _Moments(moments.m, h, P, p, W), *rest
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
-        """Pairs of degrees of freedom: each with every one that it carries, those of its own joint included."""
+        """Pairs (l, k) of degrees of freedom: l belongs to the joint of k or to one of its ancestors."""
         model = self.model
         carried = sorted((j, i) for i in range(model.nb) for j in path(model, i))
         for j, i in carried:
@@ -170,7 +169,7 @@ class Bodies:
                     yield l, k
 
     def _forces(self, qdd: np.ndarray, fx: np.ndarray | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """(acceleration of each body, force on all bodies behind its joint)."""
+        """(acceleration (6) of each body, force (6) transmitted across its joint)."""
         model, motion = self.model, self.motion
         a = motion.accelerations(qdd)
         forces: list[np.ndarray] = []
@@ -185,7 +184,7 @@ class Bodies:
         return a, forces
 
     def torques(self, qdd: np.ndarray, fx: np.ndarray | None) -> np.ndarray:
-        """τ (nv)."""
+        """Joint forces τ (nv)."""
         _, forces = self._forces(qdd, fx)
         return self._torques(qdd, forces)
 
@@ -196,7 +195,7 @@ class Bodies:
         return tau
 
     def inverse_dynamics(self, qdd: np.ndarray, fx: np.ndarray | None) -> RNEADerivatives:
-        """τ and its derivatives; arrays of objects if the state is of objects."""
+        """τ and its derivatives; object arrays for symbolic or batched states."""
         model, motion, nv = self.model, self.motion, self.model.nv
         dtype = np.result_type(self.dtype, qdd)
         a, forces = self._forces(qdd, fx)
@@ -232,7 +231,7 @@ def recursion(model: Model, q, qd, qdd, fx) -> RNEADerivatives:
 
 
 def _parameters(I: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(m (1,), Σ m r (3,), Σ m r r^T (3, 3)) of a spatial inertia."""
+    """(m (1,), h = Σ m r (3,), P = Σ m r r^T (3, 3)) of a spatial inertia I (6, 6)."""
     J = I[:3, :3]
     return I[5:, 5], I[[2, 0, 1], [4, 5, 3]], np.trace(J) / 2 * np.eye(3) - J
 
@@ -240,7 +239,7 @@ def _parameters(I: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _moments(
     mass: np.ndarray, c: np.ndarray, P: np.ndarray, R: np.ndarray, o: np.ndarray, v: np.ndarray
 ) -> tuple[_Moments, np.ndarray]:
-    """Moments of a body from those in its own frame, and the force v ×* I v that its motion needs."""
+    """Moments of a body in the root frame, from those in its own frame, and its velocity-product force v ×* I v."""
     m = mass[0]
     Rc, RP = R @ c, R @ P
     h, g = Rc + m * o, Rc + (0.5 * m) * o  # R P R^T + Rc o^T + o Rc^T + m o o^T = R P R^T + g o^T + o g^T
@@ -269,7 +268,7 @@ def _complement(M: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _vector(entries: list, dtype) -> np.ndarray:
-    """(3,) array; an entry that is a batch stays one entry."""
+    """Array (3,); an entry may be a batch (array), which NumPy would expand."""
     x = np.empty(3, dtype=dtype)
     for k, value in enumerate(entries):
         x[k] = value

@@ -1,4 +1,4 @@
-"""The motion of a tree in the frame of its root body, for algorithms that pair degrees of freedom far apart."""
+"""Motion of a tree in root-body coordinates, for algorithms that pair degrees of freedom of distant bodies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sysdyn.model.se3 import cross, cross_motion
 
 
 class RootMotion(NamedTuple):
-    """Lists of nb, all in coordinates of the body at the root of the tree that body i belongs to.
+    """Motion of each body in coordinates of the root body of its tree; lists have length nb.
 
-    With v_λ of the parent, ψ̇ = v_λ × s of each degree of freedom s.
+    psi_d: ψ̇ = v_λ × s of each degree of freedom s, with the velocity v_λ of the parent.
     """
 
     model: Model
@@ -24,10 +24,10 @@ class RootMotion(NamedTuple):
     S: list[np.ndarray]  # (nv_i, 6) its degrees of freedom, one row each
     v: list[np.ndarray]  # (6,) [rad/s, m/s] its spatial velocity
     psi_d: list[np.ndarray]  # (nv_i, 6)
-    a0: list[np.ndarray]  # (6,) [m/s²] the part of its acceleration that gravity adds
+    a0: list[np.ndarray]  # (6,) [m/s²] acceleration −g of the base
 
     def accelerations(self, qdd: np.ndarray) -> list[np.ndarray]:
-        """(6,) [rad/s², m/s²] of each body: its proper spatial acceleration (gravity folded in)."""
+        """Proper spatial acceleration (6,) [rad/s², m/s²] of each body (gravity folded in)."""
         a: list[np.ndarray] = []
         for i, parent in enumerate(self.model.parent):
             before, part = self.a0[i] if parent < 0 else a[parent], self.model.v_slice(i)
@@ -37,18 +37,18 @@ class RootMotion(NamedTuple):
         return a
 
     def in_body(self, i: int, s: np.ndarray) -> np.ndarray:
-        """A motion vector (6) in coordinates of body i."""
+        """Transform a motion vector (6) from root to body coordinates."""
         R, o, w = self.R[i], self.o[i], s[:3]
         return np.concatenate([R.T @ w, R.T @ (s[3:] - cross(o, w))])
 
     def placed_wrench(self, i: int, f: np.ndarray) -> np.ndarray:
-        """A wrench (6) in coordinates of the root, given in coordinates of body i at its origin."""
+        """Transform a wrench (6) from body to root coordinates."""
         force = self.R[i] @ f[3:]
         return np.concatenate([self.R[i] @ f[:3] + cross(self.o[i], force), force])
 
 
 def root_motion(model: Model, q: np.ndarray, qd: np.ndarray) -> RootMotion:
-    """Positions, degrees of freedom and velocities of all bodies; float arrays or object (Expr, batches)."""
+    """Compute `RootMotion`; q (nq,), qd (nv,): float arrays, or object arrays of Expr or batches."""
     dtype = np.result_type(q, qd)
     found = RootMotion(model, qd, [], [], [], [], [], [])
     zero = np.zeros(6).astype(dtype)
