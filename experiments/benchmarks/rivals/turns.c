@@ -1,4 +1,5 @@
 // Functions of two pointers, called in turns; each turn is timed by the processor time of this thread.
+#include <stdint.h>
 #include <time.h>
 
 static double now(void) {
@@ -16,4 +17,9 @@ void in_turns(long n, void (**function)(void*, void*), void** first, void** seco
             for (long c = 0; c < calls[k]; ++c) function[k](first[k], second[k]);
             times[t * n + k] = (now() - began) / calls[k];
         }
+}
+
+// A kernel as a function of two pointers: to {address of run_kernel_on, kernel, states}, and to the words of its call.
+void call_kernel(const int64_t* call, const int64_t* words) {
+    ((void (*)(const void*, const int64_t*, int64_t, const int64_t*))call[0])((const void*)call[1], words, call[2], 0);
 }

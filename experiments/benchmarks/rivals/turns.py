@@ -6,6 +6,7 @@ import ctypes
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from common import Ratio
@@ -13,6 +14,7 @@ from common import Ratio
 import sysdyn as sd
 from rivals.build import SOURCES, CannotBuild, shared_library
 from sysdyn.runtime.kernel import words as kernel_words
+from sysdyn.runtime.native import extension
 from sysdyn.runtime.runner import Runner
 
 # Each call is repeated for at least so many seconds at a turn.
@@ -45,7 +47,7 @@ def words(name: str, function, handle: int, arrays: Sequence[np.ndarray]) -> Cal
     """The call of a function that takes one pointer: to words handle, number of states, and addresses of `arrays`."""
     table = np.array([handle, len(arrays[0]), *(a.ctypes.data for a in arrays)], dtype=np.int64)
     pointer = ctypes.c_void_p(table.ctypes.data)
-    return Call(name, function, pointer, ctypes.c_int64(0), len(arrays[0]), arrays[-1], (table, arrays))
+    return Call(name, function, pointer, ctypes.c_void_p(0), len(arrays[0]), arrays[-1], (table, arrays))
 
 
 def kernel_call(
@@ -57,8 +59,11 @@ def kernel_call(
     status = np.empty(n, dtype=np.int64)
     work, start = kernel.work()
     table = kernel_words(code.program, start, arrays, outs, status)
-    keep = table, status, work, arrays, outs, executable
-    return Call(name, kernel.run, table, n, n, next(iter(outs.values())), keep)
+    driver = ctypes.cast(ctypes.CDLL(extension.__file__).run_kernel_on, ctypes.c_void_p).value
+    call = np.array([driver, kernel.address, n], dtype=np.int64)
+    keep = table, call, kernel, status, work, arrays, outs, executable
+    first, second = (ctypes.c_void_p(x.ctypes.data) for x in (call, table))
+    return Call(name, _library().call_kernel, first, second, n, next(iter(outs.values())), keep)
 
 
 def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool, places: int = PLACES) -> list[Call]:
@@ -95,13 +100,17 @@ class Turns:
         return sorted((c.name for c in calls), key=self.median)[len(calls) // 2]
 
 
-def in_turns(calls: Sequence[Call], turns: int = 51) -> Turns:
-    """Run the calls in turns of at least a millisecond each. Raises CannotBuild where there is no C compiler."""
+@cache
+def _library() -> ctypes.CDLL:
     compiler = shutil.which("cc")
     if compiler is None:
         raise CannotBuild("there is no C compiler")
-    run = shared_library(compiler, [SOURCES / "turns.c"], ["-O2"]).in_turns
-    n = len(calls)
+    return shared_library(compiler, [SOURCES / "turns.c"], ["-O2"])
+
+
+def in_turns(calls: Sequence[Call], turns: int = 51) -> Turns:
+    """Run the calls in turns of at least a millisecond each. Raises CannotBuild where there is no C compiler."""
+    run, n = _library().in_turns, len(calls)
     functions = (ctypes.c_void_p * n)(*(ctypes.cast(c.function, ctypes.c_void_p).value for c in calls))
     first, second = ((ctypes.c_void_p * n)(*(getattr(c, x) for c in calls)) for x in ("first", "second"))
 
