@@ -30,7 +30,7 @@ def articulated(system: BlockSystem) -> Permutations:
         p.add_block("a", i)
     for i in bodies:
         p.add_torques(i, "qdd")
-    return p.permutations()
+    return p.finish()
 
 
 def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:

@@ -42,7 +42,7 @@ _NEED_INVERSE = {"inertia", "inverse", "projection"}
 
 
 def _results(m: int) -> dict[str, Result]:
-    """Results of `operational_space` for m rows."""
+    """{name: description, arguments and shape} of each output of `operational_space`, for m constraint rows."""
     return {
         "jacobian": Result("J of the rows J q̈ + J̇ q̇", ("q",), (m, "nv")),
         "delassus": Result("Ω = J H⁻¹ J^T: accelerations of the rows per unit wrench", ("q",), (m, m)),

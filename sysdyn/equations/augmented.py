@@ -157,10 +157,12 @@ class AugmentedSystem(System):
         return multipliers
 
     def residual_scale(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Scales (N, equations) of relative residuals; all stationarity rows share the greatest scale among them.
+        """Scales (N, equations) of relative residuals; arguments as for `System.residual_scale`.
 
-        The greatest is taken in equilibrated units. A multiplier μ = Σ⁻¹ (Y d + y₀) that should be zero is a rounding
-        error, so the absolute terms of Y d + y₀ replace its value. Equations that are switched off have scale inf.
+        All stationarity rows share one scale: the greatest of their sums of absolute terms, in equilibrated units. If
+        a multiplier μ = Σ⁻¹ (Y d + y₀) should be zero, its computed value is a rounding error. The sums therefore use
+        the absolute terms of Y d + y₀, divided by the variance, as a bound of |μ|. Equations that are switched off
+        have scale inf.
         """
         (r, c), n = self.coordinates, self.n_unknowns
         off = self.row_sums(np.where(r == c, 0.0, size))[:, n:] == 0.0

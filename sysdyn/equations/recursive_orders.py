@@ -52,7 +52,7 @@ class PivotRecorder:
         self.col_perm.append(column)
 
     def add_known(self) -> None:
-        """Append the pivots of the rows x = y of known scalars."""
+        """Append the pivots of the rows x = y that state known scalars."""
         for i in range(self.nb):
             for quantity in ("fx", "tau", "qdd"):
                 for number in self.system.layout.columns(quantity, i):
@@ -76,8 +76,8 @@ class PivotRecorder:
             if (i, k) not in self.known[unknown]:
                 self.add(self._rows["tau", i][k], self._column[number])
 
-    def permutations(self) -> Permutations:
-        """Append the pivots of the rows of constraints in the columns of their wrenches, and return the order."""
+    def finish(self) -> Permutations:
+        """Append the pivots of the constraints and return the complete order. Their unknowns are their wrenches."""
         for k in range(len(self.system.problem.constraints)):
             self.add_block("w", k, ("y", len(self.system.problem.raw) + k))
         return self.row_perm, self.col_perm
@@ -97,7 +97,7 @@ def rnea(system: System) -> Permutations:
     for i in reversed(range(p.nb)):
         p.add_block("f", i)
         p.add_torques(i, "tau")
-    return p.permutations()
+    return p.finish()
 
 
 def aba(system: System) -> Permutations:
@@ -114,7 +114,7 @@ def aba(system: System) -> Permutations:
         p.add_torques(i, "tau")
         p.add_block("a", i)
         p.add_torques(i, "qdd")
-    return p.permutations()
+    return p.finish()
 
 
 def crba(system: System) -> Permutations:
@@ -128,7 +128,7 @@ def crba(system: System) -> Permutations:
         p.add_block("a", i)
     for i in reversed(range(p.nb)):
         p.add_torques(i, "qdd")
-    return p.permutations()
+    return p.finish()
 
 
 # Elimination orders by the name of the classical algorithm.

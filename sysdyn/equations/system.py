@@ -170,7 +170,7 @@ class System:
         return np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
 
     def values_double_double(self, inputs: Mapping[str, np.ndarray]) -> tuple[DoubleDouble, DoubleDouble]:
-        """Double-double (entries (nnz,), b (equations,)) at one state; inputs as for `values`."""
+        """Entries of D (nnz,) and b (equations,) in double-double, at one state; inputs as for `values`."""
         out = run_double_double(self.program, self._full(inputs))
         return out["D"], out["b"]
 
@@ -326,9 +326,9 @@ class System:
 
     # ---- sizes of residuals, see `sysdyn.equations.backward_error` -----------------------------------------------
 
-    def residual_scale(self, scale: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Scales (N, equations) of relative residuals. scale: sums of absolute terms; size (N, nnz): |D|."""
-        return scale
+    def residual_scale(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """Scales (N, equations) of relative residuals. terms: sums of absolute terms; size (N, nnz): |D|."""
+        return terms
 
     def row_sums(self, terms: np.ndarray) -> np.ndarray:
         """Sums (N, equations) of terms (N, nnz) by row."""

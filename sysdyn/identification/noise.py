@@ -312,6 +312,7 @@ def _errors(noises: Mapping[str, Noise], point: _LikelihoodPoint) -> dict[str, n
 
 
 def _warn_undetermined(solver: Solver, errors: Mapping[str, np.ndarray]) -> None:
+    """Warn of standard deviations with relative errors {name: (m,)} above MAX_RELATIVE_ERROR."""
     measurements, undetermined = {m.name: m for m in solver.problem.noisy}, []
     for name, error in errors.items():
         components = measurements[name].components(solver.model)

@@ -40,7 +40,7 @@ class Choice:
 
     @property
     def pivots(self) -> Pivots:
-        """The order as `Pivots`."""
+        """Row and column of each pivot, and the rows to rotate before it: the arguments of `eliminate`."""
         return Pivots(self.row_perm, self.col_perm, dict(self.joined))
 
     @property

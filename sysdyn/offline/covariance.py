@@ -75,7 +75,7 @@ class SymbolicCovariance(Covariance):
         self._guards: list[tuple[Scalar, float, str, float]] = []
 
     def output_rows(self, name: str) -> Sequence[Row]:
-        return self._elimination.shown[name].rows
+        return self._elimination.output_rows[name].rows
 
     def covariances(self, pairs: Sequence[tuple[Row, Row]]) -> list[Scalar]:
         rows = list({id(x): x for pair in pairs for x in pair}.values())

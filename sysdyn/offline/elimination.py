@@ -61,12 +61,12 @@ class Elimination:
         self.solution = _solution(self.assembly, self.factors, refined)
 
     @property
-    def shown(self) -> Mapping[str, Combination]:
-        """The measured outputs as combinations of the unknowns."""
+    def output_rows(self) -> Mapping[str, Combination]:
+        """{name: (Y, b_Y)} of the measurements that are outputs, as linear combinations Y d + b_Y of the unknowns."""
         return self.assembly.outputs
 
     def choice(self, ordering: str, outputs: Sequence[Output]) -> Choice:
-        """The order as a `Choice`, with its cost for these outputs."""
+        """Record of this order: its permutations, its fill-in and the operations that compute these outputs."""
         groups = output_groups(self.system, self.assembly, self.solution, outputs)
         count = self.graph.count(x for _, values in groups for x in values)
         f = self.factors

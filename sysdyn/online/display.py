@@ -169,10 +169,10 @@ def _entries(system: System) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _block_kind(kind: str, body: int) -> tuple[str, int]:
-    """(kind, body) of a block in plots.
+    """Kind, which selects the colour, and body of a block of rows or columns in plots.
 
-    Measurements and constraints have no body. Rotated vectors have the kind of their quantity, stationarity equations
-    that of the multipliers.
+    Measurements and constraint wrenches have body −1. The propagated unknowns X_i a_λ(i) and X_i^T f_i have the kinds
+    of a and f. Stationarity equations have the kind of the multipliers.
     """
     special = {"y": (KNOWN, -1), "w": ("w", -1), "Xa": ("a", body), "Xf": ("f", body)}
     special |= dict.fromkeys(user_defined(), (FURTHER, body))

@@ -266,7 +266,7 @@ class Statistic:
             return None
         one.busy = True
         try:
-            one.inputs[:] = states.row(self.runner.program.inputs)
+            one.inputs[:] = states.input_vector(self.runner.program.inputs)
             one.run()
             if one.status[0]:
                 return None

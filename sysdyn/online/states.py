@@ -21,13 +21,13 @@ class SolvedStates:
     def __init__(self, inputs: Arrays, n: int, refuse: bool, solved: np.ndarray | None = None):
         self.inputs, self.n, self.refuse, self.solved = inputs, n, refuse, solved
         self.dense: dict[int, DenseEstimate | None] = {}
-        self._row: np.ndarray | None = None
+        self._vector: np.ndarray | None = None
 
-    def row(self, groups: Groups) -> np.ndarray:
+    def input_vector(self, groups: Groups) -> np.ndarray:
         """The inputs (size,) of a single state (n = 1), concatenated in the order of `groups`."""
-        if self._row is None:
-            self._row = np.concatenate([self.inputs[name].reshape(-1) for name in groups])
-        return self._row
+        if self._vector is None:
+            self._vector = np.concatenate([self.inputs[name].reshape(-1) for name in groups])
+        return self._vector
 
     def columns(self, groups: tuple[str, ...]) -> np.ndarray:
         """Inputs of these groups, concatenated: (n or 1, m)."""

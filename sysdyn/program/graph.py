@@ -317,10 +317,11 @@ class Graph:
         return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
 
     def alias(self, x):
-        """A new unsigned node that is equal to x, also for algebraic sharing. It costs no operation.
+        """A new node without sign for the value of x. It costs no operation.
 
-        Operations on aliases do not depend on the signs and the order of computation of their operands, so that equal
-        computations become equal segments. Constants and other objects are returned unchanged.
+        Unlike `decouple`, it keeps x and the alias equal in algebraic sharing. The sign of x and its node number, which
+        orders the operands of sums and products, have no effect on operations with the alias. The same computation
+        therefore has the same nodes in each segment. Constants and objects other than Expr are returned unchanged.
         """
         if type(x) is not Expr or self.kind[x.node] == CONST:
             return x

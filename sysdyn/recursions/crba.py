@@ -26,7 +26,11 @@ Pivots = list[tuple[Scalar, int]]  # (D, degree of freedom or nv + row), in orde
 
 
 class ForwardDynamics(NamedTuple):
-    """τ (nv), q̈ (nv), multipliers w (m) of the rows, corrections Δa (6) of each body, and pivots."""
+    """Result of forward or hybrid dynamics with m constraint rows.
+
+    tau, qdd (nv): all joint torques and accelerations, known and computed. w (m): multipliers of the constraint rows.
+    corrections: Δa_i (6) of each body, its acceleration minus that of the reference motion.
+    """
 
     tau: Vector
     qdd: Vector

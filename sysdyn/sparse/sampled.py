@@ -105,8 +105,9 @@ class SampledMatrix:
 class SampledElimination(SampledActiveSubmatrix):
     """The active submatrix of sampled values, with the quality and cost of each candidate pivot.
 
-    unit_columns[i]: columns of row i with an entry ±1. deferred_columns: columns without a safe entry that no update
-    has changed since. exact: rows of exact equations, which are eliminated before noisy ones; None: no distinction.
+    unit_columns[i]: columns in which row i has an entry ±1. deferred_columns: columns that had no safe pivot when they
+    were last searched; a column is searched again after an update changes it. exact: rows of exact equations, which
+    are eliminated before noisy ones; None: no distinction.
     """
 
     def __init__(self, a: SampledMatrix, exact: Set[int] | None = None):

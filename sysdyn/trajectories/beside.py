@@ -176,7 +176,7 @@ def _back(k: int, Phi: Nonzeros, Q: Nonzeros, covariances: bool, later: bool) ->
     x = {name: list(graph.inputs(name, size)) for name, size in sizes.items()}
     F, P, noise = _matrix(k, k, Phi, x["Phi"]), _symmetric(k, x["P"]), _matrix(k, k, Q, x["Q"])
     FP = _product(F, P)
-    L = _factor(_moved(F, P, noise))
+    L = _cholesky(_moved(F, P, noise))
     d = [a - b for a, b in zip(x["step"], x["before"], strict=True)]
     if not covariances:
         u = _product([list(y) for y in zip(*FP, strict=True)], [[y] for y in _solved(L, d)])
@@ -206,7 +206,7 @@ def _program(graph: Graph, x: dict[str, list], outputs: Sequence[tuple[str, list
 
 def _read(k: int, P: DenseMatrix, before: list, J: DenseMatrix, r: list) -> list[tuple[str, list]]:
     """Outputs of readings J δ + r, of a mean and P before: see `chain._Chain._read_through`."""
-    m, L = len(J), _factor(P)
+    m, L = len(J), _cholesky(P)
     shares = [L[i][i] * L[i][i] / P[i][i] for i in range(k)]
     mean, sizes, z = before, [], []
     if m:
@@ -215,7 +215,7 @@ def _read(k: int, P: DenseMatrix, before: list, J: DenseMatrix, r: list) -> list
         for X, size in ((S, m), (R, k)):
             for i in range(size):
                 X[i][i] = X[i][i] + 1.0
-        S, R = _factor(S), _factor(R)
+        S, R = _cholesky(S), _cholesky(R)
         G = _transposed([_forwards(R, row) for row in L])  # R⁻¹ L^T
         P = _product(_transposed(G), G)
         y = [a + b[0] for a, b in zip(r, _product(J, [[b] for b in before]), strict=True)]
@@ -253,8 +253,8 @@ def _moved(F: DenseMatrix, P: DenseMatrix, Q: DenseMatrix) -> DenseMatrix:
     return [[found[max(i, j)][min(i, j)] + Q[max(i, j)][min(i, j)] for j in range(len(F))] for i in range(len(F))]
 
 
-def _factor(P: DenseMatrix) -> DenseMatrix:
-    """L with L L^T = P, by its lower triangle."""
+def _cholesky(P: DenseMatrix) -> DenseMatrix:
+    """Cholesky factor L of P = L L^T. Only the lower triangle of P is read."""
     k = len(P)
     L: DenseMatrix = [[0.0] * k for _ in range(k)]
     for j in range(k):
