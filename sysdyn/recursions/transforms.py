@@ -174,25 +174,18 @@ def motion_to_parent(steps: Sequence[Step], s: Vector) -> Vector:
 
 
 def force_to_child(steps: Sequence[Step], F: Vector) -> Vector:
-    """X^−T F (6): force vector from parent to child coordinates."""
-    n, f = F[:3], F[3:]
-    for step in steps:
-        if isinstance(step, list):
-            n = subtract(n, cross(step, f))
-        else:
-            n, f = step.apply(n), step.apply(f)
-    return n + f
+    """X^−T F (6): force vector from parent to child coordinates; [f; n] transforms like a motion vector."""
+    return _exchange(motion_to_child(steps, _exchange(F)))
 
 
 def force_to_parent(steps: Sequence[Step], F: Vector) -> Vector:
     """X^T F (6): force vector from child to parent coordinates."""
-    n, f = F[:3], F[3:]
-    for step in reversed(steps):
-        if isinstance(step, list):
-            n = add(n, cross(step, f))
-        else:
-            n, f = step.apply_T(n), step.apply_T(f)
-    return n + f
+    return _exchange(motion_to_parent(steps, _exchange(F)))
+
+
+def _exchange(s: Vector) -> Vector:
+    """[f; n] from [n; f], and back."""
+    return s[3:] + s[:3]
 
 
 # ---- links -----------------------------------------------------------------------------------------------------------
