@@ -15,7 +15,6 @@ from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import Arrays
 from sysdyn.runtime import native_calls
 from sysdyn.runtime.backend import Backend, RunResults
-from sysdyn.runtime.kernel import Kernel, words
 from sysdyn.runtime.threads import MOST_THREADS, THREADS, cores
 
 # Least operations per thread, tens of microseconds of work: smaller shares do not pay off (chosen).
@@ -27,8 +26,6 @@ KERNEL_PARTS = 8
 # Largest intermediate result in bytes between two programs; it stays in the second-level cache (measured: half a
 # megabyte takes the same time, two megabytes twice the time).
 INTERMEDIATE_BYTES = 2**18
-# Same limit for back ends that compute all states of a block at once (chosen).
-VECTORISED_INTERMEDIATE_BYTES = 2**25
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 
 
@@ -78,54 +75,6 @@ class Runner:
         outputs, status = self.backend.allocate_results(n)
         self.run(inputs, outputs, status, threads)
         return outputs, status
-
-    def run_after(self, first: Runner, inputs: Arrays, n: int) -> tuple[RunResults, np.ndarray]:
-        """Run `first`, then this program on its outputs. Returns (results, status (n,) of `first`).
-
-        Works in blocks whose intermediate arrays fit into the cache. inputs: inputs of `first`.
-        """
-        found = self.backend.allocate_results(n), np.empty(n, dtype=np.int64)
-        width, row = self.backend.width, max(1, 8 * first.program.n_outputs)
-        one, two = (x.backend.kernel(False) if n > 1 else None for x in (first, self))
-        if one is None or two is None:
-            self._run_after(first, inputs, *found, max(1, VECTORISED_INTERMEDIATE_BYTES // row))
-            return found
-        block = max(1, INTERMEDIATE_BYTES // row // width) * width
-        run = partial(self._run_after_by_kernels, first, one, two, inputs, *found, block)
-        threads = self._worthwhile_threads(n, len(first.program) + len(self.program))
-        if threads > 1:
-            THREADS.run([partial(run, *x) for x in _shares(n, KERNEL_PARTS * threads, width)], threads)
-        else:
-            run(0, n)
-        return found
-
-    def _run_after(self, first: Runner, inputs: Arrays, results: RunResults, failed: np.ndarray, block: int) -> None:
-        outputs, status = results
-        for start in range(0, len(status), block):
-            own = slice(start, min(start + block, len(status)))
-            some = {name: x if x.ndim == 1 else x[own] for name, x in inputs.items()}
-            between, failed[own] = first.results(some, own.stop - start)
-            self.run(between, {name: x[own] for name, x in outputs.items()}, status[own])
-
-    def _run_after_by_kernels(
-        self, first: Runner, one: Kernel, two: Kernel, inputs: Arrays, results: RunResults, failed: np.ndarray,
-        block: int, start: int, size: int,
-    ) -> None:  # fmt: skip
-        between, _ = first.backend.allocate_results(block)
-        own = words(first.program, one.own_work(), inputs, between, failed)
-        other = words(self.program, two.own_work(), between, *results)
-        # addresses advance from state to state, except those of the intermediate arrays
-        further, beyond = _byte_strides(own), _byte_strides(other)
-        further[len(own) - 2 * len(between) :] = beyond[2 : 2 + 2 * len(between)] = 0
-        own += start * further
-        other += start * beyond
-        further, beyond = block * further, block * beyond
-        for at in range(0, size, block):
-            some = min(block, size - at)
-            one.run(own, some)
-            two.run(other, some)
-            own += further
-            other += beyond
 
     def bind(
         self, inputs: Arrays, outputs: Arrays, status: np.ndarray, out, single: bool, threads: int = 1
@@ -207,13 +156,6 @@ def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
     """Divide n states into parts: (first state, size) of each. All sizes but the last are multiples of `width`."""
     share = -(-n // (parts * width)) * width
     return [(start, min(share, n - start)) for start in range(0, n, share)] if parts > 1 and n else [(0, n)]
-
-
-def _byte_strides(own: np.ndarray) -> np.ndarray:
-    """Strides per state, in bytes, of the addresses in `words`; 0 for the workspace and for other words."""
-    found = np.zeros_like(own)
-    found[1], found[2::2] = 8, 8 * own[3::2]
-    return found
 
 
 def _exclusive(lock: Lock, call: Callable[[], None], keep: object) -> None:
