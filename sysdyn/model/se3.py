@@ -478,11 +478,6 @@ def se3_log(T: np.ndarray) -> np.ndarray:
     return np.array([x, y, z, *v])
 
 
-def interpolate(T0: np.ndarray, T1: np.ndarray, s: float) -> np.ndarray:
-    """T0 exp(s log(T0⁻¹ T1)) (4, 4): screw motion from T0 (s = 0) to T1 (s = 1)."""
-    return T0 @ se3_exp(s * se3_log(pose_inverse(T0) @ T1))
-
-
 def point_acceleration_term(qd: np.ndarray, first: Iterable[int]) -> np.ndarray:
     """ω × v (…, nv) in the linear parts of free joints. first: index of each joint velocity [ω; v] in q̇.
 

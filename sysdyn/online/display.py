@@ -126,11 +126,6 @@ class Pattern:
         row, col = (np.concatenate([x, self.fill[:, k]]) for k, x in enumerate((self.at_row, self.at_col)))
         return row, col, np.concatenate([self.kind, np.full(len(self.fill), FILL)])
 
-    @property
-    def lower_triangular(self) -> bool:
-        """True if P D Q, fill-in included, has nothing above its diagonal."""
-        return bool((self.at_col <= self.at_row).all() and (self.fill[:, 1] <= self.fill[:, 0]).all())
-
 
 def matrix_pattern(problem: Problem, options: Options, choice: Choice) -> Pattern:
     """Pattern of the eliminated matrix. Raises ProblemError for a recursion without a matrix."""

@@ -17,7 +17,6 @@ from sysdyn.model.se3 import (
     adjoint,
     checked_pose,
     cross,
-    interpolate,
     pose_inverse,
     se3_exp,
     se3_log,
@@ -123,15 +122,6 @@ def test_adjoint_moves_twists_and_is_the_inverse_of_the_motion_transform():
     assert np.allclose(adjoint(T @ U), adjoint(T) @ adjoint(U), rtol=0, atol=1e-14)
     assert np.allclose(adjoint(T) @ X_motion(T[:3, :3].T, T[:3, 3]), np.eye(6), rtol=0, atol=1e-14)
     assert np.allclose(pose_inverse(T) @ T, np.eye(4), rtol=0, atol=4e-15)
-
-
-def test_interpolation_is_a_screw_motion():
-    rng = np.random.default_rng(5)
-    T, U = random_pose(rng), random_pose(rng)
-    assert np.array_equal(interpolate(T, U, 0.0), T)
-    assert np.allclose(interpolate(T, U, 1.0), U, rtol=0, atol=1e-14)
-    halfway = interpolate(T, U, 0.5)
-    assert np.allclose(pose_inverse(T) @ halfway, pose_inverse(halfway) @ U, rtol=0, atol=1e-14)
 
 
 def test_checked_pose_corrects_few_digits():
