@@ -289,7 +289,7 @@ def test_biases_are_part_of_the_digest_and_others_keep_theirs():
 def test_solvers_leave_sensors_of_the_state_aside_and_name_biases():
     model = leg()
     problem = sd.Problem(model, whole(model))
-    with pytest.warns(IgnoredWarning, match="bias of 'encoders', 'gyro', 'tilt', 'cells', 'currents'.* is left out"):
+    with pytest.warns(IgnoredWarning, match="bias of 'encoders', 'gyro', 'tilt', 'cells', 'currents'.* is ignored"):
         solver = sd.compile(problem, backend="python", level="fast")
     plain = sd.compile(problem.instant, backend="python", level="fast")
     assert solver.problem.state_sensors and solver.program.flops == plain.program.flops

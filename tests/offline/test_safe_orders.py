@@ -62,7 +62,7 @@ def test_a_problem_that_is_singular_at_right_angles_compiles():
     for angle in (0.0, np.pi / 2):
         model = aligning(angle)
         solver = sd.compile(sd.forward_dynamics(model), level="fast", on_singular="nan")
-        assert not solver.stability.inaccurate  # states that lose digits without a residual, by 3e-4 of q̈, are marked
+        assert not solver.stability.inaccurate  # states that lose digits without a residual, by 3e-4 of q̈, are flagged
         q, qd, tau, fx = aligning_states(angle)
         solution = solver(q, qd, tau, fx=fx)  # pivoting has a tiny residual there, and no meaning
         assert solution.ok.tolist() == [not singular for singular in ALIGNED]

@@ -183,7 +183,7 @@ def test_rotors_and_links_welded_to_the_base():
 
 
 def test_coupling_of_heavy_links_behind_light_ones():
-    """States that lose digits are judged by the textbook's tree, whose couplings are torques."""
+    """States that lose digits are checked by the textbook's tree, whose couplings are torques."""
     model = sd.chain(6)
     coupled = Coupling(model.joint_names[5], model.joint_names[4], (0.0, 1.0))
     inertias = np.concatenate([model.inertias[:4], 1e4 * model.inertias[4:]])
@@ -280,7 +280,7 @@ def test_measurements_among_the_outputs(held):
 
 
 def test_a_foot_that_is_fixed_twice():
-    """Rows that are left out are read, and tell by how much they are violated."""
+    """Redundant rows are evaluated: their errors are the inconsistency."""
     toe = np.eye(4)
     toe[0, 3] = 0.1
     model = legged(4)

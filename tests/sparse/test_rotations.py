@@ -1,4 +1,4 @@
-"""Orthogonal columns: rows turned together, in elimination, substitution and least squares."""
+"""Orthogonal columns: rows rotated together, in elimination, substitution and least squares."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_parts_of_another_run_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("changed", [
-    "program/graph.py", "sparse/lu.py", "codegen/llvm/compile.py", "recursions/plan.py", "reference/rnea.py",
+    "program/graph.py", "sparse/lu.py", "codegen/llvm/compile.py", "recursions/generate.py", "reference/rnea.py",
     "problem.py", "passes.py", "online/solver.py", "files/tables.py", "trajectories/chain.py", "numpy", "scipy", None,
 ])  # fmt: skip
 def test_parts_of_another_version_are_named(changed, tmp_path, monkeypatch):
