@@ -146,7 +146,7 @@ class Log:
         undriven = {m.name: np.zeros(len(m.places(model))) for m in self.problem.raw if m.undriven(model)}
         self.values = undriven | {name: x for name, x in (values or {}).items() if name not in aside}
         free = ("qd",) if velocities == "difference" else ()
-        # a solver with left-out measurements reads more than its program
+        # a solver with omitted measurements reads more than its program
         unused = _unused(solver) if type(solver) is Solver else ()
         self.columns = LogColumns(self.problem, self.values, columns, timed, free, states, unused)
         self.told = told if told is not None else set()

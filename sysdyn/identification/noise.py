@@ -186,8 +186,8 @@ def _evaluate(
         )
     solution = estimate(noise)
     likelihoods = np.reshape(solution.log_likelihood(), -1)
-    if lost := np.flatnonzero(solved & ~(np.reshape(solution.ok, -1) & np.isfinite(likelihoods))).tolist():
-        raise SingularState(f"states {few(lost)} are not solved, which were solved before", states=tuple(lost))
+    if failed := np.flatnonzero(solved & ~(np.reshape(solution.ok, -1) & np.isfinite(likelihoods))).tolist():
+        raise SingularState(f"states {few(failed)} are not solved, which were solved before", states=tuple(failed))
     moments, information = solution.noise_moments(tuple(noises)), []
     observed, expected = (np.concatenate([moments[name][k] for name in noises], axis=1)[solved] for k in range(2))
     for name, part in _parts(noises).items():

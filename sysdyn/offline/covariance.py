@@ -226,8 +226,8 @@ class DenseEstimate(Covariance):
 def dense_estimates(system: AugmentedSystem, inputs: Mapping[str, np.ndarray]) -> list[DenseEstimate | None]:
     """The estimates at N states; None at singular states and if refinement fails. inputs: (N, size) by group."""
     singular = is_unsolvable(system, dict(inputs), system.values(inputs)[0])
-    found: list[DenseEstimate | None] = []
+    estimates: list[DenseEstimate | None] = []
     for k in range(len(singular)):
         estimate = None if singular[k] else DenseEstimate(system, {name: x[k] for name, x in inputs.items()})
-        found.append(estimate if estimate and estimate.converged else None)
-    return found
+        estimates.append(estimate if estimate and estimate.converged else None)
+    return estimates

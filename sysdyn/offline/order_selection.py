@@ -115,7 +115,7 @@ class OrderSelection:
         self._check([choice])
 
     def _eliminate_new_orders(self, attempt: int) -> list[Choice]:
-        """Newly found orders with their costs, the cheapest first."""
+        """New orders with their costs, the cheapest first."""
         fast = self.options.level == "fast" and (attempt == 0 or self._best() is not None)
         choices: list[Choice] = []
         costs: dict[str, int] = {}

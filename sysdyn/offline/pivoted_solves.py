@@ -58,8 +58,8 @@ def _solved(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(plain, refined) unknowns at one state; NaN if the matrix is exactly singular."""
     lu = PivotedLU.of(system, entries, scaling)
-    lost = np.full(len(system.columns), math.nan)
-    return (lost, lost) if lu is None else (-lu.solve(b), refine(lu, b))
+    undefined = np.full(len(system.columns), math.nan)
+    return (undefined, undefined) if lu is None else (-lu.solve(b), refine(lu, b))
 
 
 def refine(factorisation: PivotedLU | OrthogonalColumns, b: np.ndarray) -> np.ndarray:

@@ -268,7 +268,7 @@ class _ByFactors(ProgramDerivatives):
         for x, terms in self.outputs.items():
             rates[x] = fixed_rates.get(x, [0.0] * len(terms))
             for k, row in enumerate(terms):
-                if not row and x not in self.fixed_outputs:  # known ones are inputs
+                if not row and x not in self.fixed_outputs:  # a known output is an input
                     rates[x][k] = direction.get(f"{x}[{k}]", 0.0)
                 rates[x][k] = affine(row, rates[x][k], change)
         return rates

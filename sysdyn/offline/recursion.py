@@ -258,18 +258,18 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
     d = np.zeros((n, system.layout.n))
     _fill(system.layout, d, {name: quantities[name] for name in system.problem.quantities})
     error = residual_at(system, inputs, d).backward_error
-    lost = np.flatnonzero(error > GOOD_ERROR)
-    if len(lost) and len(free) == model.nv and not {"a", "f"} & set(values):
-        part = {name: x[lost] for name, x in inputs.items()}
-        driven = part["tau"] + torques[lost]
+    inaccurate = np.flatnonzero(error > GOOD_ERROR)
+    if len(inaccurate) and len(free) == model.nv and not {"a", "f"} & set(values):
+        part = {name: x[inaccurate] for name, x in inputs.items()}
+        driven = part["tau"] + torques[inaccurate]
         with contextlib.suppress(SingularState):
             tree = model.replace(closures=())  # `driven` includes the torques of couplings
-            textbook = articulated_bodies(tree, part["q"], part["qd"], driven, acting[lost])
-            other = d[lost]
+            textbook = articulated_bodies(tree, part["q"], part["qd"], driven, acting[inaccurate])
+            other = d[inaccurate]
             _fill(system.layout, other, {"a": textbook.a, "f": textbook.f})
             other_error = residual_at(system, part, other).backward_error
-            better = other_error < error[lost]
-            d[lost[better]], error[lost[better]] = other[better], other_error[better]
+            better = other_error < error[inaccurate]
+            d[inaccurate[better]], error[inaccurate[better]] = other[better], other_error[better]
     return d, error
 
 

@@ -122,8 +122,8 @@ def compile(
     if problem.biased:
         named = ", ".join(repr(m.name) for m in problem.biased)
         warn(
-            f"bias of {named} is left out: a solver takes one state by itself, and biases are estimated over a log; "
-            "without bias= nothing is left out",
+            f"bias of {named} is ignored: a solver takes one state by itself, and biases are estimated over a log; "
+            "without bias= nothing is ignored",
             IgnoredWarning,
         )  # fmt: skip
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem

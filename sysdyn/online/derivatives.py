@@ -82,8 +82,8 @@ def compile_derivatives(
     if full:
         program, method = _jacobian(problem, choice, solution, options, of, dict(zip(wrt, by, strict=True)))
     else:
-        found = products.product(kind, problem, choice, solution, options, of, by)
-        program, method = found.program, found.method
+        product = products.product(kind, problem, choice, solution, options, of, by)
+        program, method = product.program, product.method
     made = Derivatives if full else DerivativeProduct
     return made(problem, program, of, wrt, method, options, kind, reduction)
 
@@ -92,11 +92,13 @@ def _jacobian(
     problem: Problem, choice: Choice, solution: Program, options: Options, of: Sequence[str], wrt: Mapping[str, str]
 ) -> tuple[Program, str]:
     """(program of the Jacobians, its method). wrt: {input: its group}."""
-    found, report = _differentiate(problem, choice, solution.guards, options, of, [*wrt.values()])
-    blocks = [(f"d{x}_d{name}", list(found.blocks[x, group].flat)) for x in of for name, group in wrt.items()]
-    program = Program.from_graph(found.graph, found.inputs, blocks, [*found.guards, *_checked(problem, found, options)])
+    symbolic, report = _differentiate(problem, choice, solution.guards, options, of, [*wrt.values()])
+    blocks = [(f"d{x}_d{name}", list(symbolic.blocks[x, group].flat)) for x in of for name, group in wrt.items()]
+    program = Program.from_graph(
+        symbolic.graph, symbolic.inputs, blocks, [*symbolic.guards, *_checked(problem, symbolic, options)]
+    )
     # derivatives may depend on further positions, which need ranges, too
-    return with_ranges(program, problem.model, report), found.method
+    return with_ranges(program, problem.model, report), symbolic.method
 
 
 def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -134,16 +136,16 @@ def _differentiate(
     return implicit(elimination, kept, of, wrt, transposed), choice.report
 
 
-def _checked(problem: Problem, found: SymbolicDerivatives, options: Options) -> list[tuple]:
+def _checked(problem: Problem, symbolic: SymbolicDerivatives, options: Options) -> list[tuple]:
     """Guards of the pivots that the stability check of the solver did not cover."""
-    pivots = [(strip_sign(x), freedom) for x, freedom in found.pivots if not is_constant(x)]
+    pivots = [(strip_sign(x), freedom) for x, freedom in symbolic.pivots if not is_constant(x)]
     if not pivots:
         return []
     labels = recursion.pivot_labels(problem, [freedom for _, freedom in pivots])
-    groups = [("qdd", list(found.qdd)), (recursion.PIVOTS, [x for x, _ in pivots])]
+    groups = [("qdd", list(symbolic.qdd)), (recursion.PIVOTS, [x for x, _ in pivots])]
     if problem.constraints:
-        groups += [(problem.wrenches.name, list(found.w)), *recursion.loads(problem, found.graph, found.w)]
-    program = Program.from_graph(found.graph, found.inputs, groups)
+        groups += [(problem.wrenches.name, list(symbolic.w)), *recursion.loads(problem, symbolic.graph, symbolic.w)]
+    program = Program.from_graph(symbolic.graph, symbolic.inputs, groups)
     checked = recursion.check_recursion(problem, program, labels, options.external_wrenches, CHECKED_STATES)
     return [(x, zero, label, fallback) for (x, _), label, (zero, fallback)
             in zip(pivots, labels, checked.thresholds, strict=True)]  # fmt: skip
@@ -170,10 +172,10 @@ def handle_failed_states(
     inputs["q"] = normalise_quaternions(inputs["q"], [part for _, part in problem.model.quaternions])
     entries = np.broadcast_to(system.values(inputs)[0], (len(failed), system.nnz))
     for k in failed[~is_unsolvable(system, inputs, entries)].tolist():
-        found = _reliable_outputs(program, {name: x[0] for name, x in result.at(np.array([k])).items()})
-        if found is not None:
+        reliable = _reliable_outputs(program, {name: x[0] for name, x in result.at(np.array([k])).items()})
+        if reliable is not None:
             status[k] = 0
-            for name, x in found.items():
+            for name, x in reliable.items():
                 result.outputs[name][k] = x
     bad = np.flatnonzero(status)
     if len(bad) and on_singular == "raise":
@@ -341,9 +343,9 @@ class DerivativeProduct(Derivatives):
     """
 
 
-def _sizes(found: Arrays) -> Arrays:
+def _sizes(outputs: Arrays) -> Arrays:
     """Denominators {output: (n, 1)} of errors: greatest entries, at least VANISHING times that of all outputs."""
-    size = {name: np.abs(x).max(axis=1, initial=0.0) for name, x in found.items()}
+    size = {name: np.abs(x).max(axis=1, initial=0.0) for name, x in outputs.items()}
     least = VANISHING * np.max([*size.values()], axis=0)
     size = {name: np.maximum(x, least) for name, x in size.items()}
     return {name: np.where(x > 0.0, x, 1.0)[:, None] for name, x in size.items()}

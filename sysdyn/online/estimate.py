@@ -96,11 +96,11 @@ class Estimate(Solution):
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one or between two flattened parts: "tau", "imu", ("fx", "l_foot")."""
         other = first if second is None else second
-        found = self.posterior.covariance(first, other, self._states)
+        covariance = self.posterior.covariance(first, other, self._states)
         if first == other:  # variances that are negative by rounding
-            diagonal = np.einsum("nii->ni", found)
+            diagonal = np.einsum("nii->ni", covariance)
             np.maximum(diagonal, 0.0, out=diagonal)
-        return found.reshape(*self._lead, *found.shape[1:])
+        return covariance.reshape(*self._lead, *covariance.shape[1:])
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
@@ -150,9 +150,9 @@ class Estimate(Solution):
 
         One iteration of expectation maximisation; see `sysdyn.learn_noise`.
         """
-        found = self._multipliers()
+        multipliers = self._multipliers()
         chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}
-        return {name: self._noise.expected(noise, found) for name, noise in chosen.items()}
+        return {name: self._noise.expected(noise, multipliers) for name, noise in chosen.items()}
 
     def noise_moments(self, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (σ² μ² (n, m), its expectation)} at n states, with μ = Σ⁻¹ ε.
@@ -162,9 +162,9 @@ class Estimate(Solution):
         triangular X of a covariance L (1 + X) (1 + X)^T L^T. Both are zero for components that no other equation checks
         or that are switched off.
         """
-        found = self._multipliers()
+        multipliers = self._multipliers()
         chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}
-        return {name: self._noise.moments(noise, found) for name, noise in chosen.items()}
+        return {name: self._noise.moments(noise, multipliers) for name, noise in chosen.items()}
 
     # ---- multipliers --------------------------------------------------------------------------------------------
 

@@ -43,11 +43,11 @@ class FallbackSolver:
         """
         self._calls.reject_bad_inputs(run)
         # a zero pivot may come from the order alone: the system itself is tested for singularity
-        lost = WEAK_PIVOT | OUT_OF_RANGE
+        weak = WEAK_PIVOT | OUT_OF_RANGE
         if self._options.kernel_real is not DOUBLE:  # double precision has a larger range of exponents
-            lost |= BAD_INPUT | BAD_OUTPUT
-        recoverable = lost | BAD_PIVOT | BAD_OUTPUT
-        flagged = np.flatnonzero((run.status & lost != 0) & (run.status & ~recoverable == 0))
+            weak |= BAD_INPUT | BAD_OUTPUT
+        recoverable = weak | BAD_PIVOT | BAD_OUTPUT
+        flagged = np.flatnonzero((run.status & weak != 0) & (run.status & ~recoverable == 0))
         if len(flagged):
             inputs = run.at(flagged)
             rows = np.concatenate([inputs[name] for name in self._program.inputs], axis=1)

@@ -165,7 +165,7 @@ def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
     """Diagonal (unknowns,) of W. Raises InvalidInput, UnknownName."""
     if not isinstance(given, Mapping):
         raise InvalidInput(f"weights is {{quantity: number or array}}, not {given!r}")
-    found, names = np.zeros(system.layout.n), system.problem.quantities
+    weights, names = np.zeros(system.layout.n), system.problem.quantities
     outputs = system.problem.outputs(names)
     for quantity, value in given.items():
         check_among("quantity with a weight", quantity, names)
@@ -180,8 +180,8 @@ def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
             ) from None
         if not (np.isfinite(x) & (x >= 0.0)).all():
             raise InvalidInput(f"weights[{quantity!r}] must be finite and ≥ 0")
-        found[chosen] = x.reshape(-1)
-    return found
+        weights[chosen] = x.reshape(-1)
+    return weights
 
 
 def _shaped(system: BlockSystem, x: np.ndarray, group: Group, lead: tuple[int, ...]) -> np.ndarray:

@@ -115,11 +115,11 @@ class Posterior:
         def groups(of: Covariance) -> list[tuple[str, list]]:
             rows, columns = ([*self._rows(part)(of)] for part in (first, second))
             variances = [(x, x) for x in (*rows, *columns)]  # for their guards
-            found = iter(of.covariances([*((x, y) for x in rows for y in columns), *variances]))
-            return [(f"{name}, row {k}", [next(found) for _ in columns]) for k in range(len(rows))]
+            covariances = iter(of.covariances([*((x, y) for x in rows for y in columns), *variances]))
+            return [(f"{name}, row {k}", [next(covariances) for _ in columns]) for k in range(len(rows))]
 
-        found = [x for group, x in self._run(name, groups, states, first, second).items() if group != SHARES]
-        return np.stack(found, axis=1) if found else np.empty((states.n, 0, 0))
+        covariances = [x for group, x in self._run(name, groups, states, first, second).items() if group != SHARES]
+        return np.stack(covariances, axis=1) if covariances else np.empty((states.n, 0, 0))
 
     def multipliers(self, states: SolvedStates) -> np.ndarray:
         """Multipliers μ = Σ⁻¹ ε (n, m) of the noisy equations."""
@@ -131,14 +131,14 @@ class Posterior:
         def groups(of: Covariance) -> list[tuple[str, list]]:
             return [("multipliers", of.multipliers()), ("their covariances", of.multiplier_covariances())]
 
-        found = self._run("tests", groups, states)
-        return found["multipliers"], found["their covariances"]
+        outputs = self._run("tests", groups, states)
+        return outputs["multipliers"], outputs["their covariances"]
 
     def log_determinant(self, states: SolvedStates) -> np.ndarray:
         """Logarithm (n,) log |det A| of the augmented matrix."""
-        found = self._run("determinant", lambda of: [("pivots", of.pivots())], states)
+        outputs = self._run("determinant", lambda of: [("pivots", of.pivots())], states)
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(np.abs(found["pivots"])).sum(axis=1))
+            return np.asarray(np.log(np.abs(outputs["pivots"])).sum(axis=1))
 
     def _rows(self, part: Part) -> Callable[[Covariance], Sequence[Row]]:
         """Function to the scalars of a part as {column: coefficient}; empty for a known input. Raises UnknownName."""

@@ -134,19 +134,19 @@ def remove_redundant(problem: Problem, numerically: bool = False) -> Reduction |
         twice = bool(problem.constraints) and not structure(problem.system()).sound
         if motion + stated <= problem.layout().n and not twice:
             return None
-    found = problem.diagnose()
-    plain, undetermined = problem.system().plain, set(found.undetermined)
+    diagnosis = problem.diagnose()
+    plain, undetermined = problem.system().plain, set(diagnosis.undetermined)
     blocks = zip(plain.col_names, plain.col_blocks, strict=True)
     if any(quantity in ("qdd", "tau") for name, (quantity, _) in blocks if name in undetermined):
         return None
     places = {measurement_row_name(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
     omitted: dict[str, list[int]] = {}
-    for row in found.removals:
+    for row in diagnosis.removals:
         m, k = places[row]
         omitted.setdefault(m.name, []).append(k)
     constrained = sum(len(omitted.get(m.name, ())) for m in problem.valued if isinstance(m, Constraint))
-    observed = bool(constrained) and not found.missing
-    if not omitted or not (observed or found.missing == constrained):
+    observed = bool(constrained) and not diagnosis.missing
+    if not omitted or not (observed or diagnosis.missing == constrained):
         return None
     try:
         reduction = drop_components(problem, omitted, keeps_wrenches=observed)

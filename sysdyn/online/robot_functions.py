@@ -101,8 +101,8 @@ def _integrated(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
 
 
 def _difference(model: Model, q: np.ndarray, q1: np.ndarray) -> np.ndarray:
-    found = [x.difference(q[model.q_slice(i)], q1[model.q_slice(i)]) for i, x in enumerate(model.joints)]
-    return np.concatenate([np.zeros(0), *found])
+    steps = [x.difference(q[model.q_slice(i)], q1[model.q_slice(i)]) for i, x in enumerate(model.joints)]
+    return np.concatenate([np.zeros(0), *steps])
 
 
 _STATE = ("q", "qd")
@@ -230,10 +230,10 @@ def kinematics(
 
     def results(*arrays: np.ndarray) -> Any:
         given = dict(zip(inputs, arrays, strict=True))
-        found = {}
+        values = {}
         for name, (function, options) in chosen.items():
-            found[name] = function.compute(model, *(given[x] for x in function.inputs), *options)
-        return next(iter(found.values())) if alone else found
+            values[name] = function.compute(model, *(given[x] for x in function.inputs), *options)
+        return next(iter(values.values())) if alone else values
 
     results.__name__ = "kinematics"
     compiled = compile_function(results, inputs, level=level, backend=backend)
@@ -327,8 +327,8 @@ class Kinematics(Differentiable["Kinematics"]):
         made = self.function.product(kind, of, wrt, outputs, partial(tangents, self.model))
         names = {group: name for name, group in outputs.items()} if kind == "jvp" else {}
         says = {"jvp": "J v", "vjp": "w^T J", "hvp": "the derivative of w^T J along v"}[kind]
-        found = {names.get(x, x): Result(says, tuple(made.inputs), shape) for x, shape in made.shapes.items()}
-        return Kinematics(self.model, made, {name: (name, x) for name, x in found.items()})
+        results = {names.get(x, x): Result(says, tuple(made.inputs), shape) for x, shape in made.shapes.items()}
+        return Kinematics(self.model, made, {name: (name, x) for name, x in results.items()})
 
     def framework_function(self, on_singular: str) -> FrameworkFunction:
         def bind_arguments(q: Any, qd: Any = None, fx: Any = None, **others: Any) -> dict[str, Any]:
@@ -364,12 +364,12 @@ def _valid() -> list[str]:
 
 
 def _by_own_name(outputs: str | Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name in [outputs] if isinstance(outputs, str) else outputs:
-        if name in found:
+        if name in names:
             raise InvalidInput(f"{name!r} is asked for twice: give the results names of your own, {{name: {name!r}}}")
-        found[name] = name
-    return found
+        names[name] = name
+    return names
 
 
 def _chosen(model: Model, what: str, reference: str) -> tuple[RobotFunction, tuple[str, ...]]:

@@ -311,7 +311,7 @@ class Solution(SolvedQuantities, extension.RowResult):
         missing = [x for x in self._problem.quantities if x not in self._values]
         if missing:
             raise InvalidInput(
-                f"the residual needs every quantity, but {', '.join(missing)} was left out: compile with outputs='all'"
+                f"the residual needs every quantity, but {', '.join(missing)} is no output: compile with outputs='all'"
             )
         d = np.zeros((self._n, system.layout.n))
         for quantity in self._problem.quantities:

@@ -303,7 +303,7 @@ class Solver(Differentiable[DerivativeProduct]):
             f"{'; one step of iterative refinement follows' if self.choice.refined else ''}",
             f"  stability    over {s.states} states, every joint at multiples of π/2 and its limits among them: "
             f"backward error ≤ {s.backward_error:.1e} row by row",
-            f"  left out     {s.singular} singular states, and {s.fallback} near them that calls solve again",
+            f"  omitted      {s.singular} singular states, and {s.fallback} near them that calls solve again",
             f"  accuracy     difference from a refined pivoted solve ≤ {s.difference:.1e} at {s.compared} of them",
             *([] if self.options.kernel_real is DOUBLE else single),
             f"  least pivot  {s.least_pivot:.2g} of its typical size: {s.least_pivot_name}",

@@ -134,46 +134,46 @@ class NoiseStatistics:
         normalised[~(variance > least * inverse)] = np.nan
         return normalised
 
-    def unchecked(self, found: Multipliers) -> np.ndarray:
+    def unchecked(self, multipliers: Multipliers) -> np.ndarray:
         """Leverage 1 − diag(Σ Cov(μ)) (n, m) of each component; 0 if it is off."""
-        shares = self._variances * found.variance
+        shares = self._variances * multipliers.variance
         for noise in self.noisy.full:
             part = self.noisy.places[noise.name]
-            shares[:, part] = np.einsum("nij,nji->ni", self.covariance(noise), found.full[noise.name])
+            shares[:, part] = np.einsum("nij,nji->ni", self.covariance(noise), multipliers.full[noise.name])
         return self.switched(1.0 - shares)
 
-    def expected(self, noise: Noise, found: Multipliers) -> np.ndarray:
+    def expected(self, noise: Noise, multipliers: Multipliers) -> np.ndarray:
         """Mean of E[ε ε^T] = r r^T + Σ − Σ Cov(μ) Σ, r = Σ μ, over the states at which components are on.
 
         Standard deviations (k,) or a covariance (k, k), as the noise is declared; Σ is kept for components that are
         never on.
         """
         part = self.noisy.places[noise.name]
-        mu = found.mu[:, part]
+        mu = multipliers.mu[:, part]
         on = np.ones(mu.shape, dtype=bool) if self.on is None else np.broadcast_to(self.on[:, part], mu.shape)
         if not noise.full:
             S = np.broadcast_to(self._variances[:, part], mu.shape)
             r = S * mu
-            return np.sqrt(_mean(r * r + S - S * found.variance[:, part] * S, on, S[0]))
+            return np.sqrt(_mean(r * r + S - S * multipliers.variance[:, part] * S, on, S[0]))
         # components that are off are estimated from correlated ones that are on
         on = np.broadcast_to(on.any(axis=1, keepdims=True), mu.shape)
-        S, M = self.covariance(noise), found.full[noise.name]
+        S, M = self.covariance(noise), multipliers.full[noise.name]
         r = np.einsum("nij,nj->ni", S, mu)
         mean = _mean(r[:, :, None] * r[:, None, :] + S - S @ M @ S, on[:, :, None] & on[:, None, :], S[0])
         return 0.5 * (mean + mean.T)
 
-    def moments(self, noise: Noise, found: Multipliers) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, noise: Noise, multipliers: Multipliers) -> tuple[np.ndarray, np.ndarray]:
         """Outer products z z^T of z = L^T μ, Σ = L L^T, and their expectations L^T Cov(μ) L.
 
         Lower triangles (n, k (k + 1) / 2), row by row; for independent components only the diagonals (n, k).
         """
         part = self.noisy.places[noise.name]
-        mu = found.mu[:, part]
+        mu = multipliers.mu[:, part]
         if not noise.full:
             S = self._variances[:, part]
-            return S * mu * mu, S * found.variance[:, part]
+            return S * mu * mu, S * multipliers.variance[:, part]
         L = np.linalg.cholesky(self.covariance(noise))
-        z, H = np.einsum("nji,nj->ni", L, mu), L.swapaxes(1, 2) @ found.full[noise.name] @ L
+        z, H = np.einsum("nji,nj->ni", L, mu), L.swapaxes(1, 2) @ multipliers.full[noise.name] @ L
         i, j = np.tril_indices(noise.size)
         return z[:, i] * z[:, j], H[:, i, j]
 

@@ -162,9 +162,9 @@ class SPO(Operator):
     ):
         self.parent = checked_parents(parent, names)
         self.sizes = tuple(int(m) for m in sizes)
-        for what, found in (("sizes", self.sizes), ("weights", weights)):
-            if len(found) != len(self.parent):
-                raise ModelError(f"there are {len(found)} {what}, but parent has {len(self.parent)} nodes")
+        for what, sequence in (("sizes", self.sizes), ("weights", weights)):
+            if len(sequence) != len(self.parent):
+                raise ModelError(f"there are {len(sequence)} {what}, but parent has {len(self.parent)} nodes")
         self.weights = tuple(
             np.zeros((0, self.sizes[k])) if p < 0 else self._checked_weight(k, weights[k], names)
             for k, p in enumerate(self.parent)
@@ -215,18 +215,18 @@ class SPO(Operator):
 
     def climb(self, k: int, B: np.ndarray) -> dict[int, np.ndarray]:
         """{j: φ(j, k) B} for k and each ancestor j of k; B (sizes[k], m)."""
-        found = {k: B}
+        products = {k: B}
         while self.parent[k] >= 0:
             B = self.weights[k] @ B
             k = self.parent[k]
-            found[k] = B
-        return found
+            products[k] = B
+        return products
 
     def __getitem__(self, index: tuple[int, int]) -> np.ndarray:
         """φ(j, k) (sizes[j], sizes[k])."""
         j, k = index
-        found = self.climb(k, np.eye(self.sizes[k]))
-        return found[j] if j in found else np.zeros((self.sizes[j], self.sizes[k]))
+        products = self.climb(k, np.eye(self.sizes[k]))
+        return products[j] if j in products else np.zeros((self.sizes[j], self.sizes[k]))
 
     def common_ancestor(self, j: int, k: int) -> int:
         """The closest node on both paths to the base, j and k included; −1 if they belong to different trees."""

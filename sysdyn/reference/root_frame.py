@@ -50,7 +50,7 @@ class RootMotion(NamedTuple):
 def root_motion(model: Model, q: np.ndarray, qd: np.ndarray) -> RootMotion:
     """Compute `RootMotion`; q (nq,), qd (nv,): float arrays, or object arrays of Expr or batches."""
     dtype = np.result_type(q, qd)
-    found = RootMotion(model, qd, [], [], [], [], [], [])
+    motion = RootMotion(model, qd, [], [], [], [], [], [])
     zero = np.zeros(6).astype(dtype)
     for i, joint in enumerate(model.joints):
         E, r = joint_placement(model, i, q)
@@ -59,8 +59,8 @@ def root_motion(model: Model, q: np.ndarray, qd: np.ndarray) -> RootMotion:
             R, o, v = np.eye(3).astype(dtype), np.zeros(3).astype(dtype), zero
             a0 = np.concatenate([zero[:3], E @ model.a0[3:].astype(dtype)])
         else:
-            R, o = found.R[parent] @ E.T, found.o[parent] + found.R[parent] @ r
-            v, a0 = found.v[parent], found.a0[parent]
+            R, o = motion.R[parent] @ E.T, motion.o[parent] + motion.R[parent] @ r
+            v, a0 = motion.v[parent], motion.a0[parent]
         S = np.empty((joint.nv, 6), dtype=dtype)
         psi_d = S.copy()
         for k, s in enumerate(joint.S.T.astype(dtype)):
@@ -69,6 +69,6 @@ def root_motion(model: Model, q: np.ndarray, qd: np.ndarray) -> RootMotion:
             psi_d[k] = cross_motion(v, S[k])
         if joint.nv:
             v = v + qd[model.v_slice(i)] @ S
-        for values, x in zip(found[2:], (R, o, S, v, psi_d, a0), strict=True):
+        for values, x in zip(motion[2:], (R, o, S, v, psi_d, a0), strict=True):
             values.append(x)
-    return found
+    return motion

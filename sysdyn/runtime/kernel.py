@@ -90,14 +90,14 @@ def words(
     status: np.ndarray, start: int = 0,
 ) -> np.ndarray:  # fmt: skip
     """Kernel arguments (`words`) for the states from `start` on; arrays as in `sysdyn.runtime.backend`."""
-    found = [work, address(status) + status.itemsize * start]
+    addresses = [work, address(status) + status.itemsize * start]
     for name, size in program.inputs.sizes.items():
         x = inputs[name]
-        found += (address(x), 0) if x.ndim == 1 else (address(x) + x.itemsize * size * start, size)
+        addresses += (address(x), 0) if x.ndim == 1 else (address(x) + x.itemsize * size * start, size)
     for name, size in program.outputs.sizes.items():
         x = outputs[name]
-        found += (address(x) + x.itemsize * size * start, size)
-    return np.array(found, dtype=np.int64)
+        addresses += (address(x) + x.itemsize * size * start, size)
+    return np.array(addresses, dtype=np.int64)
 
 
 def address(x: Any) -> int:

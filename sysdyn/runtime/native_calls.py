@@ -231,13 +231,13 @@ def twice(
     inputs (n, n_inputs). wanted (m,): value numbers to return. constants: replace those of the program.
     """
     n = len(inputs)
-    found = DoubleDouble(np.empty((n, len(wanted))), np.empty((n, len(wanted))))
+    values = DoubleDouble(np.empty((n, len(wanted))), np.empty((n, len(wanted))))
     if n:
         constants = program.constants if constants is None else constants
         extension.twice(
-            program.kind, program.lhs, program.rhs, constants, wanted, n, np.ascontiguousarray(inputs), *found
+            program.kind, program.lhs, program.rhs, constants, wanted, n, np.ascontiguousarray(inputs), *values
         )
-    return found
+    return values
 
 
 class AcceptanceTest(NamedTuple):

@@ -28,7 +28,7 @@ def tearing_order(a: SampledMatrix, tried: int = 1000, certified: bool = False) 
 
 
 class _Chain:
-    """Sequence of pivots ±1, each of which gives one unknown from known ones.
+    """Sequence of pivots ±1, each of which gives one unknown from those before.
 
     unknowns[i]: columns of row i that are not known yet. pivots: in the order in which they determine unknowns.
     """
