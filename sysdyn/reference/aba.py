@@ -12,7 +12,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.se3 import cross_force
-from sysdyn.reference.crba import composite_inertias, no_inertia
+from sysdyn.reference.crba import composite_inertias, inertia_to_parent, no_inertia
 from sysdyn.reference.generic import is_number, run, symmetric
 from sysdyn.reference.ltdl import ldl_solve
 
@@ -100,8 +100,7 @@ def recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray, np.ndarray, np.
         if parent >= 0:
             Ia = without_joint(IA[i], S[i], U, W[i])
             pa = pA[i] + Ia @ c[i] + W[i].T @ u  # p^A + I^a c + U D⁻¹ u
-            Y = Ia @ X[i]
-            IA[parent] = IA[parent] + symmetric(6, dtype, lambda r, s, X=X[i], Y=Y: X[:, r] @ Y[:, s])  # + X^T I^a X
+            IA[parent] = IA[parent] + inertia_to_parent(Ia, X[i])
             pA[parent] = pA[parent] + X[i].T @ pa
 
     # Forward: accelerations.

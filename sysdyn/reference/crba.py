@@ -70,10 +70,14 @@ def composite_inertias(model: Model, X: list[np.ndarray]) -> list[np.ndarray]:
     Ic = list(model.inertias.astype(dtype))
     for i in reversed(range(model.nb)):
         if model.parent[i] >= 0:
-            Y = Ic[i] @ X[i]
-            moved = symmetric(6, dtype, lambda r, s, X=X[i], Y=Y: X[:, r] @ Y[:, s])
-            Ic[model.parent[i]] = Ic[model.parent[i]] + moved
+            Ic[model.parent[i]] = Ic[model.parent[i]] + inertia_to_parent(Ic[i], X[i])
     return Ic
+
+
+def inertia_to_parent(I: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """X^T I X (6, 6): a symmetric inertia from child to parent coordinates."""
+    Y = I @ X
+    return symmetric(6, Y.dtype, lambda r, s: X[:, r] @ Y[:, s])
 
 
 def forward_dynamics_crba(
