@@ -100,7 +100,7 @@ def _named(name: str) -> Callable[[], Path]:
 ROBOTS = {"panda": Robot("panda", _panda), "icub": Robot("icub", _icub)}
 G1 = Robot("g1", _named("g1_29dof_rev_1_0"))
 FLOATING = {
-    "anymal": Robot("anymal", _named("anymal"), "floating"),
+    "anymal": Robot("anymal", _named("example-robot-data:anymal_b_simple_description/robots/anymal"), "floating"),
     "hyq": Robot("hyq", _named("hyq"), "floating"),
     "talos": Robot("talos", _named("talos"), "floating"),
     "icub_floating": Robot("icub_floating", _icub, "floating"),
