@@ -140,7 +140,7 @@ class Solver(Differentiable[DerivativeProduct]):
             their column labels. Masked entries of Switchable measurements are switched off; entries that `active`
             switches off may be NaN.
         noise: {measurement name: standard deviations, () or (…, m), or covariance (…, m, m)} in place of the declared
-            noise, of the same kind.
+            noise, of the same kind; a deviation of 0 makes the component exact.
         active: {name: (…) or (…, m) bool} of Switchable measurements. The batch axes of all other arguments decide
             which shape it has; an ambiguous one raises InvalidInput.
         parameters: {name: (…, size)} of the parameters that are inputs, in place of the model's.
