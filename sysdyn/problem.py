@@ -16,10 +16,10 @@ from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import IgnoredWarning, InvalidInput, check_among, few, warn
 from sysdyn.files import html
 from sysdyn.measurements.constraints import Contact, ContactWrench, JointCoupling, closures, pushing
+from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.measurements.linear import MotorTorque
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.overview import equations, unknowns
-from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.measurements.statement import Statement, switches
 from sysdyn.model import Model
 from sysdyn.model.closures import Loop

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 import sysdyn as sd
+from sysdyn.estimation.ekf_step import ahead, moved
+from sysdyn.estimation.estimation_problem import Trajectory
 from sysdyn.offline.instant import Instant
 from sysdyn.program.program import Program
-from sysdyn.trajectories.statement import Trajectory
-from sysdyn.trajectories.step import ahead, moved
 
 sys.path.append(str(Path(__file__).parents[1] / "experiments"))
 from nori.arms import load_arm

@@ -9,8 +9,8 @@ from oracles import icub
 from robots import ROBOTS, load_robot
 
 from sysdyn.equations.system import BlockSystem
+from sysdyn.measurements.known_quantities import BodyAcceleration, JointWrench
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.raw import BodyAcceleration, JointWrench
 from sysdyn.model import Model, random_tree
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics

@@ -17,7 +17,7 @@ ORDER = (
     "errors", "passes", "program", "files", "model", "sparse", "runtime", "codegen", "frameworks",
     "reference", "recursions",
     "measurements", "equations", "diagnosis", "problem", "offline", "online", "contact", "identification",
-    "views", "data", "simulation", "trajectories", "app", "__main__",
+    "views", "data", "simulation", "estimation", "app", "__main__",
 )  # fmt: skip
 STRANGERS = {("sparse", "model"), ("recursions", "reference")}  # side by side: neither imports the other
 

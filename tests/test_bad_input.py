@@ -25,7 +25,13 @@ from sysdyn.errors import (
     SysdynError,
     UnknownName,
 )
-from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
+from sysdyn.measurements.known_quantities import (
+    BodyAcceleration,
+    ExternalWrench,
+    JointAcceleration,
+    JointTorque,
+    JointWrench,
+)
 from sysdyn.model import chain, random_tree
 from sysdyn.offline import sampling
 from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics

@@ -16,8 +16,8 @@ from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import DISTRIBUTION
 from sysdyn.measurements.constraints import CONSTRAINTS
+from sysdyn.measurements.known_quantities import RAW
 from sysdyn.measurements.noise import WRAPPERS
-from sysdyn.measurements.raw import RAW
 from sysdyn.measurements.registry import SENSORS, STATE_SENSORS
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import JOINTS

@@ -9,7 +9,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.data.sensor_log import Chunk, Estimates
-from sysdyn.trajectories.stored import StoredRun
+from sysdyn.estimation.streamed_result import StoredRun
 
 PUBLIC = [x for x in (getattr(sd, name) for name in dir(sd)) if isinstance(x, type)]
 RESULTS = sorted(

@@ -13,7 +13,7 @@ import numpy as np
 import sysdyn as sd
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.system import System
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.offline.check import VANISHING
 
 # A pivot is at least this share of its row, of the rows with fewest entries this many are looked at.

@@ -29,7 +29,7 @@ import scipy.linalg
 from common import Timing, timed, write_csv
 
 import sysdyn as sd
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.quantities import QUANTITIES

@@ -230,7 +230,7 @@ def noisy_log(problem, squat: Squat, seed: int) -> dict[str, np.ndarray]:
 
 def write_log(path: str | Path, task, arrays: dict[str, np.ndarray]) -> Path:
     """A log of a problem from arrays (N,) or (N, m): t, q, qd, values by measurement, "active:NAME"."""
-    from sysdyn.data.log_columns import LogColumns
+    from sysdyn.data.columns import LogColumns
     from sysdyn.files.table_writers import write_table
 
     columns = LogColumns(task.problem, task.values)

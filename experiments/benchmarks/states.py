@@ -34,7 +34,7 @@ from random_sensors import regular_at
 import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.equations.system import System
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model.joints import Helical
 from sysdyn.online.accuracy import forward_errors

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 import sysdyn as sd
+from sysdyn.data.columns import LogColumns
 from sysdyn.data.estimates import estimate_log
-from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import Log
 from sysdyn.files.table_writers import write_table
 from sysdyn.files.tables import ROWS

@@ -39,11 +39,11 @@ from rivals.gtsam_chain import Rival
 from streaming import MEBI, peak_memory
 
 import sysdyn as sd
-from sysdyn.trajectories.equations import Readings
-from sysdyn.trajectories.linearised import Linearised
-from sysdyn.trajectories.path import Path as States
-from sysdyn.trajectories.readings import Survey, read
-from sysdyn.trajectories.smooth import OneThread, with_motion
+from sysdyn.estimation.linearization import Linearised
+from sysdyn.estimation.measurement_data import Survey, read
+from sysdyn.estimation.residuals import Readings
+from sysdyn.estimation.smooth import OneThread, with_motion
+from sysdyn.estimation.state_trajectory import Path as States
 
 sys.path.insert(0, str(ROOT / "experiments" / "trajectories"))
 import logs

@@ -33,7 +33,7 @@ from random_sensors import biped, is_regular, random_problem, regular_at
 from states import at, unknowns
 
 import sysdyn as sd
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model import Free
 from sysdyn.model.kinematics import path

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.model import Free, Model, auto_tree
 from sysdyn.problem import Problem
 

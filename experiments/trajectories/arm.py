@@ -12,7 +12,7 @@ import numpy as np
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job
-from sysdyn.data.log_columns import LogColumns
+from sysdyn.data.columns import LogColumns
 from sysdyn.files.table_writers import write_table
 
 FILE = Path(__file__).parents[2] / "problems" / "arm_from_encoders.toml"

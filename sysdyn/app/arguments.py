@@ -12,7 +12,7 @@ import typer
 from sysdyn.app.jobs import ALL_ORDERINGS, KINDS, Job, make_problem
 from sysdyn.app.problem_files import load_job
 from sysdyn.app.robots import load_robot
-from sysdyn.data.log_columns import STATES
+from sysdyn.data.columns import STATES
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.offline.outputs import requested_outputs

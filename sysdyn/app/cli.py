@@ -172,7 +172,7 @@ def solve(
         solve_log(job, rows, log, out, picture, scheduler)
     elif log is not None:
         if out is not None:
-            from sysdyn.trajectories.stored import events_of
+            from sysdyn.estimation.streamed_result import events_of
 
             check_output(events_of(out), force, inputs)
         smooth_log(job, job.unknown_log(log), log, out, picture, coupled, order)
@@ -198,7 +198,7 @@ def diagnose(
         diagnosis = job.problem.diagnose()
         text, good = str(diagnosis), diagnosis.well_posed
     else:
-        from sysdyn.trajectories.observability import observability  # lazy import, see `Job.smooth`
+        from sysdyn.estimation.observability import observability  # lazy import, see `Job.smooth`
 
         result = observability(job.problem, job.unknown_log(log), coupled=coupled, order=order)
         text, good = str(result), result.observable

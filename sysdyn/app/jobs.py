@@ -12,8 +12,8 @@ import numpy as np
 import typer
 
 from sysdyn.app.terminal import NOT_SOLVED, output, print_labelled, print_solution, print_table
+from sysdyn.data.columns import STATES
 from sysdyn.data.estimates import estimate_log
-from sysdyn.data.log_columns import STATES
 from sysdyn.data.sensor_log import Estimates, Log
 from sysdyn.data.states import States, write_states
 from sysdyn.equations.recursive_orders import RECURSIVE
@@ -97,7 +97,7 @@ class Job:
 
     def smooth(self, log: Log, coupled: bool, order: int | None) -> Any:
         """Estimate states and outputs of a log by smoothing, with a progress bar. Returns a `Run`."""
-        from sysdyn.trajectories.smooth import smooth  # scipy.stats takes most of a second to import
+        from sysdyn.estimation.smooth import smooth  # scipy.stats takes most of a second to import
 
         with Bar("log") as bar:
             return smooth(self.problem, log, self.log_outputs, coupled=coupled, order=order, progress=bar)
@@ -160,7 +160,7 @@ def smooth_log(
     job: Job, log: Log, path: Path, out: Path | None, picture: Path | None, coupled: bool, order: int | None
 ) -> None:
     """Estimate states, biases and outputs of a log without exact q and q̇; write and draw them."""
-    from sysdyn.trajectories.smooth import Request, checked_outputs, smooth_into  # lazy import, see `Job.smooth`
+    from sysdyn.estimation.smooth import Request, checked_outputs, smooth_into  # lazy import, see `Job.smooth`
 
     bands, begin = _bands(job.problem.model, job.log_outputs, picture), time.perf_counter()
     notes = []

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sysdyn.data.log_columns import LogColumns
+from sysdyn.data.columns import LogColumns
 from sysdyn.data.sensor_log import files_of
 from sysdyn.errors import InvalidInput, LogWarning, few
 from sysdyn.files.tables import TIME, read_table
-from sysdyn.measurements.groups import value_group
-from sysdyn.measurements.raw import ExternalWrench, JointTorque
+from sysdyn.measurements.input_names import value_group
+from sysdyn.measurements.known_quantities import ExternalWrench, JointTorque
 from sysdyn.model import Model
 from sysdyn.problem import Problem
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sysdyn.app.jobs import ALL_ORDERINGS, Job, make_problem
 from sysdyn.app.robots import GENERATOR, load_robot
-from sysdyn.data.log_columns import LogColumns, check_units
+from sysdyn.data.columns import LogColumns, check_units
 from sysdyn.errors import FileError, InvalidInput, SysdynError, UnknownName, check_among
 from sysdyn.files.shipped import shipped
 from sysdyn.files.toml import Document, KeyPath

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.data.log_columns import OK, TIME
+from sysdyn.data.columns import OK, TIME
 from sysdyn.data.sensor_log import Estimates, Log, Summary, in_order
 from sysdyn.errors import LogWarning, SysdynError, optional, warn
 from sysdyn.files.table_writers import write_table

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.data.log_columns import STATES, TIME, LogColumns
-from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
+from sysdyn.data.columns import STATES, TIME, LogColumns
+from sysdyn.data.differentiation import FLAT, HALF, WINDOW, velocities
 from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, check_among, checked_path, few, warn
 from sysdyn.files.tables import ROWS, Table, read_table
-from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch_group, value_group
+from sysdyn.measurements.contact_schedule import Standing
+from sysdyn.measurements.input_names import SWITCH, VALUE, group_of, label_of, switch_group, value_group
 from sysdyn.measurements.noise import Switchable
-from sysdyn.measurements.standing import Standing
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
@@ -101,7 +101,7 @@ class _File:
 
 
 class Log:
-    """A log of a problem: see `sysdyn.data.log_columns` for the names of its columns.
+    """A log of a problem: see `sysdyn.data.columns` for the names of its columns.
 
     source      a file (.csv, .npz, .parquet, .h5, a ROS bag), a pattern such as "logs/*.parquet" of files that follow
                 each other, a DataFrame, a dict of arrays (N,) or (N, m) with "t", or a list of such parts; of a Dask
@@ -111,7 +111,7 @@ class Log:
     missing     treatment of NaN and empty fields: "raise", "skip" (leave the state out), or "sensor" (switch off these
                 components of Switchable measurements)
     columns     {name in the file: name here, or "" for what is to be left out}
-    velocities  "logged", or "difference": q̇ that is not logged follows from q, see `sysdyn.data.velocities`
+    velocities  "logged", or "difference": q̇ that is not logged follows from q, see `sysdyn.data.differentiation`
     timed       whether there are times; False: t is NaN
     told        what was warned of already
     states      "exact", or "unknown": q and q̇ are measured by sensors of the state. Every measurement with noise may

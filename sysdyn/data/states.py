@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.data.log_columns import OK
+from sysdyn.data.columns import OK
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import FileError
 from sysdyn.files.atomic import write_file

@@ -10,8 +10,8 @@ from sysdyn.diagnosis.remedies import as_code, greedy_basis, restricted
 from sysdyn.diagnosis.structure import LEADING, unknown_names
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import few
+from sysdyn.measurements.known_quantities import known
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.raw import known
 from sysdyn.model.massless import inertialess_joints
 from sysdyn.model.quantities import QUANTITIES
 

@@ -25,10 +25,10 @@ from sysdyn.diagnosis.structure import equation_names, structure, unknown_names
 from sysdyn.equations.formulation import formulate
 from sysdyn.equations.system import BlockSystem, System
 from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, check_among, few
-from sysdyn.measurements.groups import SWITCH, group_of
+from sysdyn.measurements.input_names import SWITCH, group_of
+from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.noise import ModelNoise
-from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.statement import Statement, switches
 from sysdyn.model import Model
 from sysdyn.model.massless import without_inertia

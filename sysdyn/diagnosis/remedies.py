@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.diagnosis.null_space import INDEPENDENT, ZERO
+from sysdyn.measurements.known_quantities import Known, RawMeasurement, Subset, known
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import noise_part
-from sysdyn.measurements.raw import Known, RawMeasurement, Subset, known
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 

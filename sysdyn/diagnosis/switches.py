@@ -12,7 +12,7 @@ import numpy as np
 
 from sysdyn.diagnosis.null_space import ZERO, MotionElimination
 from sysdyn.equations.system import System
-from sysdyn.measurements.groups import switch_group
+from sysdyn.measurements.input_names import switch_group
 
 STATES = 2  # random states: a combination of switches is deficient only if it is at all of them
 

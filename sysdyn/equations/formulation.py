@@ -15,9 +15,9 @@ import numpy as np
 
 from sysdyn.equations.propagated_unknowns import propagated_blocks
 from sysdyn.errors import check_among
+from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Wrapped
-from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model

@@ -11,7 +11,7 @@ import numpy as np
 from sysdyn.equations.formulation import Formulation
 from sysdyn.equations.newton_euler import Rows
 from sysdyn.errors import ProblemError, check_among
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.measurements.classical import driven_freedoms
 from sysdyn.measurements.measurement import Constraint, Context
+from sysdyn.measurements.problem_class import driven_freedoms
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import path

@@ -21,7 +21,7 @@ from sysdyn.equations.formulation import Formulation
 from sysdyn.equations.measurement_rows import MeasurementRows, measurement_row_name
 from sysdyn.equations.newton_euler import Rows, newton_euler
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.parameters import VariedModel
 from sysdyn.measurements.variables import Layout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.drifts import Drift
+from sysdyn.measurements.bias_models import Drift
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, FrameRef, Names
 from sysdyn.measurements.sensor import FrameSensor, ReferencedSensor, diagonal, linear, turned_axes

@@ -22,7 +22,7 @@ import numpy as np
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
 from sysdyn.files.toml import to_plain
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
-from sysdyn.measurements.drifts import Drift
+from sysdyn.measurements.bias_models import Drift
 from sysdyn.measurements.linear import numbers, zeros
 from sysdyn.measurements.measurement import Constraint, Context, FrameRef, find_frame, moving_frame
 from sysdyn.measurements.sensor import FrameSensor, Sensor, diagonal, identity, linear, placed, wrench_axes

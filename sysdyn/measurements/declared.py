@@ -27,7 +27,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.acceleration_sensors import Accelerometer
-from sysdyn.measurements.drifts import Drift
+from sysdyn.measurements.bias_models import Drift
 from sysdyn.measurements.measurement import Measurement, Names
 from sysdyn.measurements.state_sensors import (
     Direction,

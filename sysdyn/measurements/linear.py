@@ -10,7 +10,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, check_among
 from sysdyn.files.toml import to_plain
-from sysdyn.measurements.drifts import Drift, drift_of
+from sysdyn.measurements.bias_models import Drift, drift_of
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
 from sysdyn.model.closures import friction_torque

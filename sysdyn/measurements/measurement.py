@@ -16,7 +16,7 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.drifts import Drift, drift_part
+from sysdyn.measurements.bias_models import Drift, drift_part
 from sysdyn.model import Frame, Model
 from sysdyn.model.kinematics import frame_placement, joint_transforms, path, velocities
 from sysdyn.model.quantities import QUANTITY

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.drifts import Drift
+from sysdyn.measurements.bias_models import Drift
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Names
 from sysdyn.measurements.sensor import Sensor, diagonal, identity, linear, net_force

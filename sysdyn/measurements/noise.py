@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
-from sysdyn.measurements.drifts import LARGEST, SMALLEST, Drift, drift_of
-from sysdyn.measurements.groups import noise_group, switch_group
+from sysdyn.measurements.bias_models import LARGEST, SMALLEST, Drift, drift_of
+from sysdyn.measurements.input_names import noise_group, switch_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Names, with_drift
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model

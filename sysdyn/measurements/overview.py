@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from sysdyn.files.html import TextTable
-from sysdyn.measurements.groups import value_of
+from sysdyn.measurements.input_names import value_of
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.statement import Statement

@@ -9,7 +9,7 @@ from dataclasses import fields
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements.groups import ARMATURE, GRAVITY, INERTIA, Holder, group_of
+from sysdyn.measurements.input_names import ARMATURE, GRAVITY, INERTIA, Holder, group_of
 from sysdyn.model import Model
 from sysdyn.model.inertia import PARAMETER_UNITS, PARAMETERS, with_parameters
 from sysdyn.model.normal_form import inertial_parameters

@@ -13,13 +13,13 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
+from sysdyn.measurements.bias_models import drift_of
 from sysdyn.measurements.constraints import CONSTRAINTS
-from sysdyn.measurements.drifts import drift_of
+from sysdyn.measurements.known_quantities import RAW, Known, RawMeasurement, Subset, known
 from sysdyn.measurements.linear import Linear, MotorTorque
 from sysdyn.measurements.measurement import Measurement, with_drift
 from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
 from sysdyn.measurements.noise import WRAPPERS, ModelNoise, Switchable
-from sysdyn.measurements.raw import RAW, Known, RawMeasurement, Subset, known
 from sysdyn.measurements.state_sensors import (
     Direction,
     FrameAttitude,

@@ -21,7 +21,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.files.toml import to_plain
-from sysdyn.measurements.drifts import Drift, drift_of, drift_part
+from sysdyn.measurements.bias_models import Drift, drift_of, drift_part
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, FrameRef, Measurement, Names, find_frame, moving_frame
 from sysdyn.measurements.noise import noise_part

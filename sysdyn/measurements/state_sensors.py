@@ -19,10 +19,10 @@ from typing import Any, Self
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.bias_models import Drift, drift_of, drift_part
 from sysdyn.measurements.conditions import Condition, condition_of
 from sysdyn.measurements.constraints import AXES, CONTACTS, checked_kind
-from sysdyn.measurements.drifts import Drift, drift_of, drift_part
-from sysdyn.measurements.groups import GRAVITY
+from sysdyn.measurements.input_names import GRAVITY
 from sysdyn.measurements.linear import numbers, scalars, zeros
 from sysdyn.measurements.measurement import Context, FrameRef, Measurement, Names, find_frame
 from sysdyn.measurements.noise import noise_part

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, SysdynError, UnknownName, check_among, warn
+from sysdyn.measurements.bias_models import drift_part
 from sysdyn.measurements.conditions import Condition
-from sysdyn.measurements.drifts import drift_part
-from sysdyn.measurements.groups import value_group, value_of
+from sysdyn.measurements.input_names import value_group, value_of
+from sysdyn.measurements.known_quantities import RawMeasurement, Subset, known
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output, with_drift
 from sysdyn.measurements.noise import ModelNoise, Switchable, Wrapped, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
-from sysdyn.measurements.raw import RawMeasurement, Subset, known
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.measurements.variables import Layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sysdyn.errors import InvalidInput, check_among
-from sysdyn.measurements.drifts import Drift
+from sysdyn.measurements.bias_models import Drift
 from sysdyn.measurements.linear import numbers, zeros
 from sysdyn.measurements.measurement import FrameRef, Names, find_frame
 from sysdyn.measurements.sensor import (

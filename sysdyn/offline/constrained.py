@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from sysdyn.equations.formulation import galilean_invariant
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.measurement import Context, FrameRef, Measurement, find_frame
 from sysdyn.measurements.statement import Statement
 from sysdyn.model.kinematics import joint_transform

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.measurement import Context
 from sysdyn.model.quantities import tangents
 from sysdyn.offline.constrained import acceleration_rows, load_matrices

@@ -14,7 +14,7 @@ import numpy as np
 
 from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.system import System
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.model.constants import clean
 from sysdyn.model.kinematics import path
 from sysdyn.model.normal_form import normal_form

@@ -10,7 +10,7 @@ from sysdyn.diagnosis.diagnose import require_sound_structure
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
 from sysdyn.errors import FileError, NoSafeOrdering, ProblemError, SingularState
-from sysdyn.measurements.classical import torque_freedoms
+from sysdyn.measurements.problem_class import torque_freedoms
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import Elimination

@@ -22,7 +22,7 @@ import numpy as np
 from sysdyn.codegen import interpreter
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
-from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
+from sysdyn.measurements.input_names import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.measurement import Output, output_name
 from sysdyn.offline.derivatives import affine, rates
 from sysdyn.offline.elimination import output_groups

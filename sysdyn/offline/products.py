@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from sysdyn.equations.system import System
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.model.quantities import tangents
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion

@@ -16,8 +16,8 @@ from sysdyn.equations.formulation import blocks_of
 from sysdyn.equations.measurement_rows import measurement_row_name
 from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering, SingularState
-from sysdyn.measurements.classical import is_classical, torque_freedoms
 from sysdyn.measurements.measurement import Context, Measurement
+from sysdyn.measurements.problem_class import is_classical, torque_freedoms
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import joint_transforms, velocities

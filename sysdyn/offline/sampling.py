@@ -12,7 +12,7 @@ from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import SINGULAR, System
 from sysdyn.errors import ProblemError, StructurallySingular
-from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
+from sysdyn.measurements.input_names import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.parameters import sampled
 from sysdyn.measurements.predict import motion_of, shown
 from sysdyn.measurements.statement import Statement

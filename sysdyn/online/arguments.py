@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, PlausibilityWarning, check_among, warn
-from sysdyn.measurements.groups import VALUE, group_of, switch_group, value_group
+from sysdyn.measurements.input_names import VALUE, group_of, switch_group, value_group
+from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.noise import FAR, noise_of
-from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import KnownQuantities
 from sysdyn.online.constraint_errors import warn_of_followers
 from sysdyn.online.redundancy import Reduction

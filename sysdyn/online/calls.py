@@ -12,7 +12,7 @@ import numpy as np
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
-from sysdyn.measurements.groups import label_of
+from sysdyn.measurements.input_names import label_of
 from sysdyn.online.arguments import ArgPath, Arguments, InputMap, Inputs
 from sysdyn.online.redundancy import FullSystem
 from sysdyn.program.arrays import is_readable_in_place

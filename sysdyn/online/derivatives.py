@@ -16,7 +16,7 @@ from sysdyn.equations.system import System
 from sysdyn.errors import ProblemError, SingularState, check_among
 from sysdyn.frameworks.export import Exportable, ExportedProgram
 from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
-from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
+from sysdyn.measurements.input_names import NOISE, SWITCH, group_of, label_of
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import products, recursion

@@ -10,7 +10,7 @@ import numpy as np
 
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.backward_error import residual_of
-from sysdyn.measurements.groups import SWITCH, group_of
+from sysdyn.measurements.input_names import SWITCH, group_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress

@@ -11,7 +11,7 @@ from sysdyn.codegen.c99 import Description, identifier
 from sysdyn.errors import InvalidInput
 from sysdyn.frameworks.export import SAMPLED_STATES, ExportedProgram
 from sysdyn.frameworks.traced import FailureHandler, FrameworkFunction
-from sysdyn.measurements.classical import dynamics_name
+from sysdyn.measurements.problem_class import dynamics_name
 from sysdyn.model.se3 import with_normalised_quaternions
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.online.arguments import Arguments

@@ -13,9 +13,9 @@ import numpy as np
 from sysdyn.diagnosis.diagnose import contradicting
 from sysdyn.equations.measurement_rows import measurement_row_name
 from sysdyn.errors import Inconsistent, at_states, few
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
+from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.online.redundancy import FullSystem, Reduction
 from sysdyn.online.solution import Solution
 

@@ -10,11 +10,11 @@ import numpy as np
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.measurement_rows import measurement_row_name
 from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.measurements.bias_models import drift_part
 from sysdyn.measurements.constraints import FrameConstraint
-from sysdyn.measurements.drifts import drift_part
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
+from sysdyn.measurements.known_quantities import RawMeasurement, Subset
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
-from sysdyn.measurements.raw import RawMeasurement, Subset
 from sysdyn.model import Model
 from sysdyn.problem import Problem
 

@@ -29,7 +29,7 @@ from sysdyn.errors import (
     few,
 )
 from sysdyn.files import html
-from sysdyn.measurements.groups import VALUE, group_of, value_group
+from sysdyn.measurements.input_names import VALUE, group_of, value_group
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.statement import switches
 from sysdyn.offline.options import Options

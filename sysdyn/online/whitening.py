@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.measurements.groups import switch_group
+from sysdyn.measurements.input_names import switch_group
 from sysdyn.measurements.noise import Noise
 from sysdyn.online.states import SolvedStates, as_columns
 from sysdyn.program.groups import slices

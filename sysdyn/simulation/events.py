@@ -16,7 +16,7 @@ from sysdyn.measurements.constraints import Contact
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.problem import Problem
 from sysdyn.program.graph import copysign
-from sysdyn.simulation.torques import single
+from sysdyn.simulation.control import single
 
 # Signs in one number: doubles hold sums of powers of two up to the 53rd exactly, and one is kept for their own sign.
 SIGNS = 52

@@ -16,9 +16,9 @@ from sysdyn.runtime.kernel import address, words
 from sysdyn.runtime.runner import INTERMEDIATE_BYTES
 from sysdyn.runtime.threads import THREADS
 from sysdyn.runtime.time_loop import TimeLoop
+from sysdyn.simulation.control import Law
 from sysdyn.simulation.events import SimulationEvent
 from sysdyn.simulation.steps import NORMALS, SIGNS, STAGE, Steps
-from sysdyn.simulation.torques import Law
 
 # A controller of some robots: (t, q, qd) → τ (robots or 1, nv), checked.
 Controller = Callable[[float, np.ndarray, np.ndarray], np.ndarray]

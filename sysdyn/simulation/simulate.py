@@ -22,12 +22,12 @@ from sysdyn.online.switching import SwitchingSolver
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import Groups
-from sysdyn.simulation import adaptive, fixed, grounded
+from sysdyn.simulation import adaptive, fixed, time_stepping
+from sysdyn.simulation.control import Feedback, Law, law_of
 from sysdyn.simulation.events import Margins
 from sysdyn.simulation.fixed import Controller, SimulationTask
 from sysdyn.simulation.result import Simulation
 from sysdyn.simulation.steps import INTEGRATORS, Steps
-from sysdyn.simulation.torques import Feedback, Law, law_of
 
 # Time constant [s] that takes out errors of constraints that state none, and the fewest steps that it may be (chosen).
 STABILISE, FEWEST_STEPS = 0.05, 5
@@ -84,7 +84,7 @@ def simulate(
     count = _whole(duration, step, every)
     asked = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     if isinstance(problem, Unilateral):
-        grounded.checked(integrator, on_singular, asked, given)
+        time_stepping.checked(integrator, on_singular, asked, given)
         return _grounded(problem, q, qd, tau, count, float(step), every, asked, stabilise, given)
     if not isinstance(problem, (Problem, Solver)):
         kind = "it is a Model: take sysdyn.forward_dynamics(model)" if isinstance(problem, Model) else repr(problem)
@@ -164,7 +164,9 @@ def _grounded(
         return np.reshape(x, (robots, *own[len(lead) :])) if lead and own[: len(lead)] == lead else x
 
     further = {name: flat(x) for name, x in given.items()}
-    found, events = grounded.simulated(ground, start, law, controller, step, count, every, asked, stabilise, further)
+    found, events = time_stepping.simulated(
+        ground, start, law, controller, step, count, every, asked, stabilise, further
+    )
     shaped = {name: x.reshape(len(x), *lead, x.shape[-1]) for name, x in found.items()}
     return Simulation(
         ground.problem, every * step * np.arange(count // every + 1), shaped.pop("q"), shaped.pop("qd"), shaped,

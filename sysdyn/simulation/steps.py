@@ -22,8 +22,8 @@ from sysdyn.program.autodiff import ScalarsByGroup, SymbolicProgram, to_graph
 from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.program import Program
 from sysdyn.runtime.runner import Runner
+from sysdyn.simulation.control import fed_back
 from sysdyn.simulation.events import Margins
-from sysdyn.simulation.torques import fed_back
 
 # Groups of a step beside those of the solver: coefficients of the stage, signs of margins, normal forces.
 STAGE, SIGNS, NORMALS = "stage", "signs", "normals"

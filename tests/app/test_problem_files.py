@@ -11,7 +11,7 @@ from oracles import icub_urdf
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SysdynError, UnknownName
-from sysdyn.measurements.raw import RAW
+from sysdyn.measurements.known_quantities import RAW
 from sysdyn.measurements.registry import MEASUREMENTS
 
 HEAD = """robot = "chain:3"

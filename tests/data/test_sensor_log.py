@@ -19,8 +19,8 @@ import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.jobs import Job
 from sysdyn.app.problem_files import load_job
+from sysdyn.data.columns import LogColumns
 from sysdyn.data.estimates import estimate_log
-from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, LogWarning, SingularState, UnknownName

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.data.log_columns import OK
+from sysdyn.data.columns import OK
 from sysdyn.data.states import random_states, read_states, write_states
 from sysdyn.errors import FileError, LogWarning, SysdynError
 from sysdyn.model.quantities import QUANTITY

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.data.differentiation import FLAT, WINDOW, velocities
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
-from sysdyn.data.velocities import FLAT, WINDOW, velocities
 from sysdyn.errors import InvalidInput, LogWarning, UnknownName
 
 N = 60

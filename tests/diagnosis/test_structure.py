@@ -10,7 +10,7 @@ from systems import PROBLEMS, model_with
 import sysdyn as sd
 from sysdyn.diagnosis.diagnose import require_sound_structure
 from sysdyn.diagnosis.structure import equation_names, structure, unknown_names
-from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque
+from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.model import Model, auto_tree, chain, random_tree
 from sysdyn.problem import Problem, inverse_dynamics
 

@@ -9,7 +9,7 @@ from systems import TorqueSum
 import sysdyn as sd
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.backward_error import residual_of
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.noise import noise_of
 
 

@@ -13,7 +13,7 @@ from sysdyn.equations.recursive_orders import RECURSIVE, Permutations
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.constraints import Contact
-from sysdyn.measurements.raw import ExternalWrench, JointTorque
+from sysdyn.measurements.known_quantities import ExternalWrench, JointTorque
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import auto_tree, chain, random_tree
 from sysdyn.problem import forward_dynamics, inverse_dynamics

@@ -25,8 +25,8 @@ from sysdyn.errors import (
 )
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.constraints import CONTACTS, Contact
+from sysdyn.measurements.known_quantities import ExternalWrench, JointTorque
 from sysdyn.measurements.measurement import Constraint
-from sysdyn.measurements.raw import ExternalWrench, JointTorque
 from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.se3 import X_motion, rotx, roty
 from sysdyn.problem import Problem, forward_dynamics

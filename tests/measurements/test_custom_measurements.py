@@ -11,8 +11,8 @@ from systems import Accelerometer, DistantWrench, TorqueSum
 
 import sysdyn as sd
 from sysdyn.errors import ProblemError, UnknownName
+from sysdyn.measurements.known_quantities import JointAcceleration, JointTorque
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.raw import JointAcceleration, JointTorque
 from sysdyn.model import Model, chain
 from sysdyn.model.se3 import X_motion
 from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics

@@ -8,7 +8,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job
-from sysdyn.data.log_columns import LogColumns
+from sysdyn.data.columns import LogColumns
 from sysdyn.model.quantities import (
     FORCE,
     QUANTITIES,

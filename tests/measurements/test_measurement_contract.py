@@ -10,7 +10,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements import classical, groups
+from sysdyn.measurements import input_names, problem_class
 from sysdyn.measurements.registry import MEASUREMENTS
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.quantities import QUANTITY
@@ -73,8 +73,8 @@ def test_the_value_of_wrenches_and_of_optional_measurements_is_zero_by_default()
 
 @pytest.mark.parametrize("text", ["q", "tau", "gravity", "y:a: b", "noise:x", "active:x", "inertia:l_foot", "z:x"])
 def test_a_group_reads_as_it_is_written(text):
-    assert str(groups.group_of(text)) == text
-    assert groups.label_of(text) == text.removeprefix("y:")
+    assert str(input_names.group_of(text)) == text
+    assert input_names.label_of(text) == text.removeprefix("y:")
 
 
 def test_groups_of_a_problem_have_the_roles_that_they_are_for():
@@ -82,7 +82,7 @@ def test_groups_of_a_problem_have_the_roles_that_they_are_for():
     known = [sd.JointTorque("all", name="tau", noise=1.0), sd.ExternalWrench("all", name="fx"),
              sd.Switchable(sd.JointAcceleration("all", noise=1.0), name="still")]  # fmt: skip
     problem = sd.Problem(model, known).varying("gravity", "inertia:body1", "armature:joint0")
-    assert [groups.group_of(name) for name, _ in problem.input_sizes] == [
+    assert [input_names.group_of(name) for name, _ in problem.input_sizes] == [
         ("", "q"), ("", "qd"), ("", "fx"), ("y", "tau"), ("y", "still"), ("noise", "tau"), ("noise", "still"),
         ("active", "still"), ("", "gravity"), ("inertia", "body1"), ("armature", "joint0"),
     ]  # fmt: skip
@@ -98,17 +98,17 @@ def test_classical_problems_are_told_apart():
         (inverse, frozenset(), "inverse_dynamics"), (forward, everything, "forward_dynamics"),
         (hybrid, frozenset(range(some.start, some.stop)), "hybrid_dynamics"),
     ):  # fmt: skip
-        assert classical.torque_freedoms(problem) == torque and classical.is_classical(problem)
-        assert classical.dynamics_name(problem) == name
+        assert problem_class.torque_freedoms(problem) == torque and problem_class.is_classical(problem)
+        assert problem_class.dynamics_name(problem) == name
         for more in (sd.Accelerometer("body1"), sd.Contact("body3"), sd.ModelNoise(noise=1.0)):
-            assert not classical.is_classical(problem + more)
-            assert classical.torque_freedoms(problem + more) == torque
-        assert not classical.is_classical(problem.varying("gravity"))
+            assert not problem_class.is_classical(problem + more)
+            assert problem_class.torque_freedoms(problem + more) == torque
+        assert not problem_class.is_classical(problem.varying("gravity"))
     partly = forward - sd.ExternalWrench(("body1",), ("fz",))
-    assert classical.torque_freedoms(partly) is None and classical.driven_freedoms(partly) == everything
-    assert classical.driven_freedoms(forward - sd.JointTorque(("joint0",))) is None
-    assert classical.driven_freedoms(forward + sd.JointAcceleration(("joint0",))) is None
-    assert classical.dynamics_name(forward + sd.Accelerometer("body1")) == "dynamics"
+    assert problem_class.torque_freedoms(partly) is None and problem_class.driven_freedoms(partly) == everything
+    assert problem_class.driven_freedoms(forward - sd.JointTorque(("joint0",))) is None
+    assert problem_class.driven_freedoms(forward + sd.JointAcceleration(("joint0",))) is None
+    assert problem_class.dynamics_name(forward + sd.Accelerometer("body1")) == "dynamics"
 
 
 # ---- arguments of wrong types ----------------------------------------------------------------------------------------

@@ -13,11 +13,17 @@ from oracles import Pinocchio, icub, icub_urdf
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
+from sysdyn.measurements.known_quantities import (
+    BodyAcceleration,
+    ExternalWrench,
+    JointAcceleration,
+    JointTorque,
+    JointWrench,
+)
 from sysdyn.measurements.linear import Linear, MotorTorque
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
 from sysdyn.measurements.predict import predict
-from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.measurements.registry import SENSORS
 from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import Free, Model, chain, forward_kinematics, random_tree

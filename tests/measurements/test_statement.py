@@ -10,9 +10,9 @@ from oracles import icub
 from systems import PROBLEMS, Accelerometer
 
 from sysdyn.errors import ProblemError
-from sysdyn.measurements.drifts import Constant
+from sysdyn.measurements.bias_models import Constant
+from sysdyn.measurements.known_quantities import RAW, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.measurements.measurement import Context
-from sysdyn.measurements.raw import RAW, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.model import chain, random_tree
 from sysdyn.model.quantities import WRENCH
 from sysdyn.problem import Problem, inverse_dynamics

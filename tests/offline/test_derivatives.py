@@ -15,7 +15,7 @@ from values import random_groups
 import sysdyn as sd
 from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.system import System
-from sysdyn.measurements.groups import NOISE, SWITCH, group_of
+from sysdyn.measurements.input_names import NOISE, SWITCH, group_of
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free, Planar, Revolute, Spherical
 from sysdyn.model.normal_form import canonical_frames, regroup

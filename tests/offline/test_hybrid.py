@@ -13,7 +13,7 @@ import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
 from sysdyn.measurements.constraints import Contact
-from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque, JointWrench
+from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination

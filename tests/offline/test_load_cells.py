@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointWrench
+from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointWrench
 from sysdyn.model import auto_tree
 from sysdyn.problem import Problem
 from sysdyn.reference import newton_euler

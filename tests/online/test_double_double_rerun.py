@@ -11,7 +11,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.equations.system import SINGULAR
 from sysdyn.errors import SingularState
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.online.double_double import DoubleDoubleFallback, perturbed_constants
 from sysdyn.program.opcodes import WEAK_PIVOT
 from sysdyn.reference import newton_euler

@@ -17,8 +17,8 @@ from programs import executed
 
 import sysdyn as sd
 from sysdyn.measurements.constraints import CONSTRAINTS
+from sysdyn.measurements.known_quantities import RAW
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.raw import RAW
 from sysdyn.measurements.registry import SENSORS
 from sysdyn.model import Free, Model
 from sysdyn.model.quantities import QUANTITIES

@@ -14,7 +14,7 @@ import sysdyn as sd
 from sysdyn.equations.system import SINGULAR
 from sysdyn.errors import SingularState
 from sysdyn.frameworks.traced import Node
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.offline.sampling import lengths
 from sysdyn.online import posterior

@@ -9,7 +9,7 @@ import pytest
 from estimates import FAST
 
 import sysdyn as sd
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 
 ARM = sd.chain(3, seed=2)
 # Without a value these are zero where they are on; the others have to be handed in.

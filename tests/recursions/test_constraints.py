@@ -11,7 +11,7 @@ from robots import floating_tree
 import sysdyn as sd
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.constraints import CONTACTS, Contact
-from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Revolute
 from sysdyn.model.se3 import X_motion, rotx, roty

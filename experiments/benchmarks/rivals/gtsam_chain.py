@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sysdyn.trajectories.chain import ParallelChains, Sweep
+from sysdyn.estimation.kalman_smoother import ParallelChains, Sweep
 
 
 class Rival:

@@ -1,0 +1,338 @@
+"""A step of the filter in compiled calls: prediction, and updates by the rows of readings.
+
+Programs compute what is nonlinear, about one state: the state after a time with the entries of Φ and Q, the rows of
+each source, and the state behind a step δ. Routines of BLAS and LAPACK do the rest, on memory that stays:
+
+    P ← Φ P Φ^T + Q;    S = J P J^T + D = L L^T,  X = P J^T L^-T,  P ← P − X X^T,  δ = −X L⁻¹ r.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sysdyn.estimation.kalman_smoother import MOST_TOLD
+from sysdyn.estimation.lie_jacobians import machine_code, replayed_turns
+from sysdyn.estimation.residuals import BIASES, EXACT_SHARE, FAR_SQUARED, Lines, OfDynamics, OfStates, Readings
+from sysdyn.estimation.state_trajectory import Path, Unknowns
+from sysdyn.offline.instant import JACOBIAN, RESIDUAL
+from sysdyn.program.graph import SHARING, Graph, copysign, is_zero
+from sysdyn.program.program import Program
+from sysdyn.runtime.call_list import CallList
+from sysdyn.runtime.real import DOUBLE, SINGLE, Real
+from sysdyn.runtime.runner import Runner
+
+# Groups of the programs: q, rates and biases before and after; δ; entries of Φ and Q; those of the turn of an error.
+POSITION, RATES, CHANGE, TRANSITION, NOISE, TURN = "q", "rates", "change", "transition", "noise", "turn"
+# Variance of an exact row of which nothing depends on the state, so that it says nothing and divides nothing by zero;
+# by types of numbers, as is what follows.
+OF_EMPTY_ROWS = {DOUBLE: 1e-300, SINGLE: 1e-30}
+# Covariances of this size are zero: those of errors that fade in time become so small that processors take a hundred
+# times as long for them, and so do their products; any that counts is beyond (chosen).
+LEAST_COVARIANCE = {DOUBLE: 1e-150, SINGLE: 1e-20}
+
+
+class FilterStep:
+    """Steps of a filter of the rows of `sources`. density (nv,): of the motion.
+
+    gate: readings of states beyond belief count as if they were at its limit. real: type of numbers for which the calls
+    are, which run in double. state, P (size, size): the belief, which `load` writes.
+    """
+
+    def __init__(
+        self, unknowns: Unknowns, sources: Sequence[OfStates | OfDynamics], density: np.ndarray, gate: bool,
+        real: Real = DOUBLE,
+    ):  # fmt: skip
+        self.unknowns, self.real, size = unknowns, real, unknowns.size
+        self.state = {x: np.zeros(n) for x, n in _sizes(unknowns).items()}
+        self.P = np.zeros((size, size))
+        self.given = {"dt": np.zeros(1), "left": np.zeros(unknowns.n_biases), "walk": np.zeros(unknowns.n_biases)}
+        self.given["squares"] = density**2
+        self.prediction = self._prediction()
+        self._ahead, self.moved = self.prediction.bind_first(), _compiled(*moved(unknowns))
+        self.updates = [Update(self, x, gate and isinstance(x, OfStates)) for x in sources]
+
+    def load(self, path: Path, P: np.ndarray) -> None:
+        """Write a belief; path: of one instant."""
+        for name, x in ((POSITION, path.q), (RATES, path.rates), (BIASES, path.biases)):
+            self.state[name][:] = x.reshape(-1)
+        self.P[:] = P
+
+    def path(self, t: float) -> Path:
+        """A copy of the state, at t."""
+        own, x = self.unknowns, self.state
+        rates = x[RATES].reshape(1, -1, own.model.nv).copy()
+        return Path(own, np.array([t]), x[POSITION][None].copy(), rates, x[BIASES][None].copy())
+
+    def predict(self, dt: float) -> None:
+        """Move the belief on by dt [s]."""
+        given = self.given
+        given["dt"][0] = dt
+        if self.unknowns.n_biases:
+            left, walk = self.unknowns.walk(given["dt"])
+            given["left"][:], given["walk"][:] = left[0], walk[0]
+        self._ahead()
+
+    def _prediction(self) -> CallList:
+        """Calls of a prediction."""
+        program, places, numbers = ahead(self.unknowns)
+        k, calls = self.unknowns.size, CallList()
+        found = _called(calls, machine_code(program), self.state | self.given)
+        W, V = np.zeros((2, k, k))
+        calls.spmm(k, k, places, found[TRANSITION], self.P, W)
+        calls.call("transpose", k, k, W, V)
+        calls.spmm(k, k, places, found[TRANSITION], V, self.P)
+        calls.call("scatter_add", len(numbers), numbers, found[NOISE], self.P)
+        calls.call("flush_subnormals", k * k, LEAST_COVARIANCE[self.real], self.P)
+        self.kept(calls, found)
+        return calls
+
+    def kept(self, calls: CallList, found: Mapping[str, np.ndarray]) -> None:
+        """Add calls that write the state of these outputs."""
+        for name, x in self.state.items():
+            calls.call("dcopy", len(x), found[name], 1, x, 1)
+
+
+class Update:
+    """The update of the belief of a step by the rows of a source.
+
+    both: r (rows,) and entries (…) of the rows, as of `Lines`. known (rows,): variances that the belief gives the rows.
+    noise (rows,): their own, in units of the declared noise, > 1 beyond belief. given: inputs of the program of the
+    rows that follow from readings. reading, solution: calls for the rows, and for the update by these.
+    """
+
+    def __init__(self, step: FilterStep, source: OfStates | OfDynamics, gate: bool):
+        self._step, self.source, self._gate, self.rows = step, source, gate, len(source.exact)
+        k, m, state = step.unknowns.size, len(source.exact), step.state
+        self.both = np.zeros(m + len(source.places[0]))
+        self.r, self.entries = self.both[:m], self.both[m:]
+        self.known, self.noise, self._z = np.zeros((3, m))
+        self._wrong, self._change = np.zeros(1, dtype=np.intc), np.zeros(k)
+        self.reading, self.solution = CallList(), CallList()
+        if not m:
+            return
+        nv = step.unknowns.model.nv
+        given = {POSITION: state[POSITION], "qd": state[RATES][:nv], "qdd": state[RATES][nv : 2 * nv]}
+        given[BIASES] = state[BIASES]
+        inputs = source.single.program.inputs.sizes
+        self.given = {x: source.default(x, size) for x, size in inputs.items() if x not in given}
+        outputs = {name: np.zeros(size) for name, size in source.single.program.outputs.sizes.items()}
+        outputs |= {RESIDUAL: self.r, JACOBIAN: self.entries}
+        self._status = np.zeros(1, dtype=np.int64)
+        _called(self.reading, source.single, given | self.given, outputs, self._status)
+        self.solution = self._solution()
+        self._read, self._solve = self.reading.bind_first(), self.solution.bind_first()
+
+    def _solution(self) -> CallList:
+        """Calls of the update by rows that are there."""
+        calls, P, exact = CallList(), self._step.P, self.source.exact
+        k, m, z, change = len(P), self.rows, self._z, self._change
+        places = self.source.places.T
+        X, W, S = np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
+        calls.spmm(k, m, places, self.entries, P, X)
+        calls.call("transpose", m, k, X, W)
+        calls.spmm(m, m, places, self.entries, W, S)
+        calls.call("dcopy", m, S, m + 1, self.known, 1)
+        own = machine_code(variances(exact, self._gate, OF_EMPTY_ROWS[self._step.real]))
+        _called(calls, own, {"r": self.r, "known": self.known}, {NOISE: self.noise})
+        calls.call("daxpy", m, 1.0, self.noise, 1, S, m + 1)
+        calls.call("dpotrf", "L", m, S, m, self._wrong)
+        calls.call("trsm", k, m, S, X)
+        calls.call("dcopy", m, self.r, 1, z, 1)
+        calls.call("trsm", 1, m, S, z)
+        calls.call("dgemv", "N", k, m, -1.0, X, k, z, 1, 0.0, change, 1)
+        calls.call("syrk_sub", k, m, X, X, P)
+        calls.call("symmetrise", k, P)
+        program, places = self._step.moved
+        found = _called(calls, program, self._step.state | {CHANGE: change})
+        self._step.kept(calls, found)
+        for _, _, part in self._step.unknowns.motion.groups:  # P ← J P J^T, J = 1 but for the rows of a group
+            n, own = part.stop - part.start, (places[:, 0] >= part.start) & (places[:, 0] < part.stop)
+            J, local = found[TURN][np.flatnonzero(own)[0] :], places[own] - part.start
+            rows, columns, both = np.zeros((n, k)), np.zeros((k, n)), np.zeros((n, n))
+            calls.spmm(k, n, local, J, P[part], rows)
+            calls.call("transpose", n, k, rows, columns)
+            calls.call("dcopy", n * k, rows, 1, P[part], 1)
+            calls.call("dlacpy", "A", n, k, columns, n, P[:, part.start :], k)
+            calls.spmm(n, n, local, J, columns[part], both)
+            calls.call("dlacpy", "A", n, n, both, n, P[part, part.start :], k)
+        return calls
+
+    def read(self, readings: Readings, t: float) -> None:
+        """Find the rows of the first instant of some readings."""
+        if not self.rows:
+            return
+        if not readings.weights and not readings.variances:
+            self.source.write(self.given, readings)
+            self._read()
+            if not self._status[0] and np.isfinite(self.both).all():
+                return
+        self.take(self.source.at(self._step.path(t), readings))
+
+    def take(self, lines: Lines) -> None:
+        """Take the rows of one instant."""
+        self.r[:], self.entries[:] = lines.r[0], lines.entries[0]
+
+    def __call__(self) -> None:
+        """Update the belief. Raises LinAlgError if the covariance of the rows is not positive."""
+        if not self.rows:
+            return
+        step = self._step
+        before, P = {name: x.copy() for name, x in step.state.items()}, step.P.copy()
+        self._solve()
+        if self._wrong[0] or (self.known > MOST_TOLD * self.noise).any():
+            for name, x in before.items():
+                step.state[name][:] = x
+            self._row_by_row(P)
+
+    def _row_by_row(self, P: np.ndarray) -> None:
+        """Update the belief row by row in Joseph form, which stays accurate where P − X X^T cancels."""
+        step, J = self._step, np.zeros((self.rows, len(P)))
+        J[tuple(self.source.places)] = self.entries
+        change = np.zeros(len(P))
+        for i, (row, noise) in enumerate(zip(J, self.noise, strict=True)):
+            PJ = P @ row
+            variance = float(row @ PJ + noise)
+            if not 0.0 < variance < np.inf:
+                raise np.linalg.LinAlgError(f"the innovation variance of row {i} of the readings is not positive")
+            gain, innovation = PJ / variance, self.r[i] + row @ change
+            change -= gain * innovation
+            self._z[i] = innovation / variance**0.5
+            P = P - np.outer(gain, PJ)
+            P -= np.outer(P @ row - noise * gain, gain)
+            P = 0.5 * (P + P.T)
+        step.load(step.path(0.0).moved(change[None]), step.unknowns.turned(P, change))
+
+    def beyond(self) -> list[tuple[tuple[str, int], float]]:
+        """((measurement, component), innovation in standard deviations) of the rows beyond belief."""
+        if not self._gate or not self.rows or self.noise.max() <= 1.0:
+            return []
+        far = np.flatnonzero((self.noise > 1.0) & ~self.source.exact)
+        return [(self.source.names[i], float((FAR_SQUARED * self.noise[i]) ** 0.5)) for i in far.tolist()]
+
+    @property
+    def squares(self) -> float:
+        """Sum of the squared innovations, normalised."""
+        return float(self._z @ self._z)
+
+    @property
+    def freedoms(self) -> int:
+        """Number of rows that say something of the state."""
+        return int(np.count_nonzero(self.known))
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+
+def ahead(unknowns: Unknowns) -> tuple[Program, np.ndarray, np.ndarray]:
+    """(program of a state after dt with entries of Φ and Q, places (…, 2) of the former, numbers of the latter in P).
+
+    Inputs: q, rates, biases, dt, what is left of each bias and what its walk adds, and squares of densities.
+    """
+    graph, motion, nv, k = Graph(SHARING), unknowns.motion, unknowns.model.nv, unknowns.size
+    p, n_biases = motion.order, unknowns.n_biases
+    sizes = {**_sizes(unknowns), "dt": 1, "left": n_biases, "walk": n_biases, "squares": nv}
+    x = {name: graph.inputs(name, size) for name, size in sizes.items()}
+    powers: list[Any] = [1.0]
+    for _ in range(2 * p - 1):
+        powers.append(powers[-1] * x["dt"][0])
+    phi = [powers[j] / float(math.factorial(j)) for j in range(p)]
+    rates = x[RATES].reshape(p - 1, nv)
+    change = [sum(phi[j] * rates[j - 1, v] for j in range(1, p)) for v in range(nv)]
+    after = [sum(phi[j - i] * rates[j - 1, v] for j in range(i, p)) for i in range(1, p) for v in range(nv)]
+    entries: dict[tuple[int, int], Any] = {}
+    for v in range(nv):
+        entries |= {(i * nv + v, j * nv + v): phi[j - i] for i in range(p) for j in range(i, p)}
+    for joint, _, part in motion.groups:
+        adjoint, along = replayed_turns(graph, joint, [-y for y in change[part]])
+        for a, row in enumerate(range(part.start, part.stop)):
+            for b, column in enumerate(range(part.start, part.stop)):
+                entries[row, column] = adjoint[a, b]
+                entries |= {(row, j * nv + column): along[a, b] * phi[j] for j in range(1, p)}
+    n = unknowns.n_states
+    entries |= {(n + b, n + b): x["left"][b] for b in range(n_biases)}
+    entries = {place: y for place, y in entries.items() if not is_zero(y)}
+    noise: dict[int, Any] = {}
+    for i in range(p):
+        for j in range(p):
+            power = 2 * p - 1 - i - j
+            share = powers[power] / float(power * math.factorial(p - 1 - i) * math.factorial(p - 1 - j))
+            noise |= {(i * nv + v) * k + j * nv + v: share * x["squares"][v] for v in range(nv)}
+    noise |= {(n + b) * (k + 1): x["walk"][b] for b in range(n_biases)}
+    q, rate = _integrated(unknowns, x[POSITION], change), [a * b for a, b in zip(x["left"], x[BIASES], strict=True)]
+    outputs = [
+        (POSITION, q),
+        (RATES, after),
+        (BIASES, rate),
+        (TRANSITION, [*entries.values()]),
+        (NOISE, [*noise.values()]),
+    ]
+    program = Program.from_graph(graph, tuple(x.items()), outputs)
+    return program, np.array([*entries], dtype=np.int64).reshape(-1, 2), np.array([*noise], dtype=np.intc)
+
+
+def moved(unknowns: Unknowns) -> tuple[Program, np.ndarray]:
+    """(program of a state behind a step δ (unknowns,), with entries of `Motion.turned`; their places (…, 2))."""
+    graph, nv, n = Graph(SHARING), unknowns.model.nv, unknowns.n_states
+    x = {name: graph.inputs(name, size) for name, size in (_sizes(unknowns) | {CHANGE: unknowns.size}).items()}
+    change, entries = x[CHANGE], dict[tuple[int, int], Any]()
+    for joint, _, part in unknowns.motion.groups:
+        _, along = replayed_turns(graph, joint, [-y for y in change[part]])
+        entries |= {(part.start + a, part.start + b): y for (a, b), y in np.ndenumerate(along) if not is_zero(y)}
+    outputs = [
+        (POSITION, _integrated(unknowns, x[POSITION], change[:nv])), (RATES, list(x[RATES] + change[nv:n])),
+        (BIASES, list(x[BIASES] + change[n:])), (TURN, [*entries.values()]),
+    ]  # fmt: skip
+    return Program.from_graph(graph, tuple(x.items()), outputs), np.array([*entries], dtype=np.int64).reshape(-1, 2)
+
+
+def variances(exact: np.ndarray, gate: bool, of_empty_rows: float) -> Program:
+    """The program of the variances of rows, from their residuals r and the variances that are known of them.
+
+    1, and with `gate` as large as makes a residual as far from zero as is believed; of exact rows see EXACT_SHARE and
+    OF_EMPTY_ROWS.
+    """
+    graph, found = Graph(SHARING), []
+    r, known = (graph.inputs(name, len(exact)) for name in ("r", "known"))
+    for e, s, holds in zip(r, known, exact.tolist(), strict=True):
+        if holds:
+            found.append(EXACT_SHARE**2 * s + of_empty_rows)
+        elif gate:
+            beyond = e * e / ((s + 1.0) * FAR_SQUARED) - 1.0
+            found.append(1.0 + 0.5 * (beyond + copysign(beyond, 1.0)))
+        else:
+            found.append(1.0)
+    return Program.from_graph(graph, (("r", r), ("known", known)), [(NOISE, found)])
+
+
+def _integrated(unknowns: Unknowns, q: np.ndarray, change: Sequence | np.ndarray) -> list:
+    """q ⊕ change of expressions."""
+    model, found, step = unknowns.model, [], np.array(change, dtype=object)
+    for i, joint in enumerate(model.joints):
+        if joint.nq:
+            found += list(joint.integrate(q[model.q_slice(i)], step[model.v_slice(i)]))
+    return found
+
+
+def _sizes(unknowns: Unknowns) -> dict[str, int]:
+    """Sizes of the groups of a state."""
+    nv = unknowns.model.nv
+    return {POSITION: unknowns.model.nq, RATES: (unknowns.motion.order - 1) * nv, BIASES: unknowns.n_biases}
+
+
+def _compiled(program: Program, places: np.ndarray) -> tuple[Runner, np.ndarray]:
+    return machine_code(program), places
+
+
+def _called(
+    calls: CallList, runner: Runner, given: Mapping[str, np.ndarray], outputs: dict[str, np.ndarray] | None = None,
+    status: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The outputs of a program, of which a run with these inputs is added."""
+    sizes = runner.program.outputs.sizes
+    found = {name: np.zeros(size) for name, size in sizes.items()} if outputs is None else outputs
+    calls.call_program(runner, given, found, status=status)
+    return found

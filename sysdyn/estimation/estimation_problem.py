@@ -1,0 +1,261 @@
+"""A problem over time: its equations, its motion and its first instant, ready to be filtered and smoothed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from sysdyn.errors import ProblemError
+from sysdyn.estimation import process_noise
+from sysdyn.estimation.ekf import Belief, Filter
+from sysdyn.estimation.gauge_freedom import SEEN_AT, Unseen, unseen
+from sysdyn.estimation.outliers import MOTION
+from sysdyn.estimation.process_model import Motion
+from sysdyn.estimation.residuals import OfDynamics, OfStates, Readings, split, without_states
+from sysdyn.estimation.state_trajectory import Path, Unknowns, deviations
+from sysdyn.estimation.timing import with_jitter, without_stale
+from sysdyn.measurements.constraints import Contact
+from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.measurements.state_sensors import JointPosition, Stance
+from sysdyn.problem import Problem
+from sysdyn.program.groups import Group
+
+# Prior standard deviations of the first instant, beyond those of robots: positions [rad, m], velocities [rad/s, m/s],
+# accelerations [rad/s², m/s²], and their rates (chosen).
+FIRST = (10.0, 10.0, 1e3, 1e5)
+# Prior standard deviations of the first attitude of a free base, given and found at rest [rad]: small enough for
+# linearised equations to reach it (chosen).
+FIRST_ATTITUDE, FOUND_ATTITUDE = 1.0, 0.3
+# Standard deviation of the coordinates of the first instant that nothing can tell, and that are chosen [m, rad].
+CHOSEN = 1e-6
+# Standard deviations of velocities and accelerations while the first attitude is found, at rest (chosen).
+AT_REST = 1e-2
+# Densities of degrees of freedom without an encoder from which learning begins: turns [rad/s³/√Hz], shifts [m/s³/√Hz]
+# (chosen: a walking robot's base has 100 and 30).
+TURNING, SHIFTING = 100.0, 30.0
+# Angular frequency of motions that densities of snap begin with, beside those of jerk [rad/s] (chosen).
+FREQUENCY = 20.0
+# Time between instants of the filter that gives a first path [s]: a base turns little meanwhile (chosen).
+STRIDE = 0.01
+
+
+class Trajectory:
+    """A problem over time. coupled: dynamic variables and states together, else first the states.
+
+    outputs: quantities and measurements that are wanted. span: length of the log [s]. measured {name: (m,) bool}: those
+    components that a log has at some instant; None: any. jitter: standard deviation of the errors of its times [s].
+    impacts: search for jumps of velocities; None: if the problem states a stance or a contact. still: see
+    `sysdyn.estimation.timing.stillness`. Raises ProblemError if no sensor determines the states.
+    """
+
+    def __init__(
+        self, problem: Problem, outputs: Sequence[Output], span: float, order: int, coupled: bool,
+        measured: Mapping[str, np.ndarray] | None = None, jitter: float = 0.0, impacts: bool | None = None,
+        still: Mapping[str, np.ndarray] | None = None,
+    ):  # fmt: skip
+        self.still = still or {}
+        self.jitter, self.touched = jitter, any(isinstance(m.of, (Stance, Contact)) for m in problem.measurements)
+        self.impacts = self.touched if impacts is None else impacts
+        self.problem, self.model, self.coupled, self._measured = problem, problem.model, coupled, measured or {}
+        if not problem.state_sensors:
+            raise ProblemError(
+                "no sensor of the problem tells the states: add encoders (sysdyn.JointPosition) or other sensors "
+                "of the state; if q and q̇ are known, compile the problem and solve it state by state"
+            )
+        self.motion = Motion(self.model, order)
+        if problem.switchable_constraints:
+            name = problem.switchable_constraints[0].name
+            raise ProblemError(
+                f"{name!r} is exact, and what is exact holds along a whole trajectory: state a foot that stands for a "
+                "while as a sysdyn.Stance, or take problem.mode(active)"
+            )
+        own = self.unknowns = Unknowns(problem, self.motion, span)
+        moving, rest = split(problem)
+        self.states = OfStates(problem, own)
+        self.kinematic: list[OfStates | OfDynamics] = [self.states]
+        if moving is not None:
+            self.kinematic.append(OfDynamics(moving, own))
+        self.dynamics = OfDynamics(without_states(problem) if coupled else rest, own, outputs)
+        kinematic = {m.name for m in (*problem.state_sensors, *(moving.measurements if moving else ()))}
+        # biases of which dynamic variables tell over time, after the states; errors of states last as these do
+        slow = [
+            own.n_states + b.place.start + k
+            for name, b in own.biases.items() if not coupled and len(self.dynamics.exact)
+            for k in range(b.place.stop - b.place.start) if name not in kinematic or np.isinf(b.time[k])
+        ]  # fmt: skip
+        self.slow = np.array(slow, dtype=int)
+        self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
+
+    def timed(self, readings: Readings) -> Readings:
+        """The readings without stale ones, with the variances that jitter adds."""
+        return with_jitter(self.problem, without_stale(readings, self.still), self.jitter)
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """Groups of the outputs by name."""
+        return {x.name: x for x in self.problem.outputs(self.dynamics.outputs).values()}
+
+    @cached_property
+    def components(self) -> dict[str, tuple[str, ...]]:
+        """Names of the components of all measurements."""
+        found = {m.name: m.components(self.model) for m in self.problem.measurements}
+        return {MOTION: self.model.dof_names, **found}
+
+    @cached_property
+    def gone(self) -> list[Unseen]:
+        """The coordinates that nothing tells."""
+        return self.unseen()
+
+    def unseen(self, further: Sequence[OfStates] = ()) -> list[Unseen]:
+        """The coordinates that nothing tells; further: of sensors of the state beside those of the problem."""
+        rng = np.random.default_rng(5)
+        y, active = {}, {}
+        added = [m for source in further for m in source.sensors]
+        for m in (*self.problem.state_sensors, *self.problem.custom, *added):
+            size = len(m.components(self.model))
+            y[m.name] = 0.3 * rng.standard_normal((SEEN_AT, size))
+            active[m.name] = np.broadcast_to(self._measured.get(m.name, True), (SEEN_AT, size))
+        known = {x: np.zeros((SEEN_AT, self.problem.inputs[x].size)) for x in self.problem.known_quantities}
+        readings = Readings(np.arange(SEEN_AT, dtype=float), y, active, known)
+        return unseen([*self.kinematic, self.dynamics, *further], self.unknowns, readings)
+
+    # ---- first instant -------------------------------------------------------------------------------------------
+
+    def belief(self, readings: Readings, q: np.ndarray | None, density: np.ndarray) -> tuple[Belief, tuple[str, ...]]:
+        """(the state of the first instant before its readings, names of the coordinates that are chosen).
+
+        q (nq,): where to begin; None: the position that the readings of the first instant say, at rest.
+        """
+        own, model = self.unknowns, self.model
+        nv, p = model.nv, self.motion.order
+        first = model.neutral() if q is None else q
+        at = Path(own, readings.t[:1], first[None], np.zeros((1, p - 1, nv)), np.zeros((1, own.n_biases)))
+        gone, found = self.gone, at
+        if q is None or not self.motion.groups:
+            still = self._std(FIRST_ATTITUDE)
+            still[nv : own.n_states] = AT_REST
+            belief = Belief(at, self._prior(still, at, gone))
+            found = Filter(own, self.kinematic, density, gate=False).started(belief, readings.part(slice(0, 1))).path
+            found = replace(found, rates=at.rates, biases=at.biases)
+        return self.around(found, gone, q is not None), tuple(x.name for x in gone)
+
+    def around(self, path: Path, gone: Sequence[Unseen], given: bool) -> Belief:
+        """The first instant with its prior; given: its position was, else it was found at rest."""
+        return Belief(path, self._prior(self._std(FIRST_ATTITUDE if given else FOUND_ATTITUDE), path, gone))
+
+    def _std(self, attitude: float) -> np.ndarray:
+        """Prior standard deviations (unknowns,) of the first instant."""
+        std = np.concatenate([*(np.full(self.model.nv, x) for x in FIRST[: self.motion.order]), self.unknowns.bias_std])
+        for i, joint in enumerate(self.model.joints):
+            if joint.quaternion is not None:
+                std[self.model.v_slice(i)][:3] = attitude
+        return std
+
+    def _prior(self, std: np.ndarray, path: Path, gone: Sequence[Unseen]) -> np.ndarray:
+        """Covariance of the first instant, with directions that nothing tells held."""
+        P, nv = np.diag(std * std), self.model.nv
+        if gone:
+            N = np.linalg.qr(np.array([x.tangent(path.q)[0] for x in gone]).T)[0]
+            keep = np.eye(nv) - N @ N.T
+            P[:nv, :nv] = keep @ P[:nv, :nv] @ keep + CHOSEN**2 * N @ N.T
+        return P
+
+    # ---- first path ----------------------------------------------------------------------------------------------
+
+    def first_path(self, belief: Belief, readings: Readings, density: np.ndarray) -> Path:
+        """A path to begin with: of the filter, or of the encoders if no joint moves in a group."""
+        if self.motion.groups:
+            return self._filtered(belief, readings, density)
+        t, n, own = readings.t, len(readings.t), self.unknowns
+        q, seen = np.repeat(belief.path.q, n, axis=0), set()
+        for m, places in encoders_of(self.problem):
+            for k, (place, _) in enumerate(places):
+                on = readings.active[m.name][:, k]
+                if on.any():
+                    seen.add(place)
+                    q[:, place] = np.interp(t, t[on], readings.y[m.name][on, k])
+        followers = [link.q for link in self.model.couplings if link.q not in seen]
+        q[:, followers] = self.model.imposed(q, None, None)[0][:, followers]
+        path = Path(own, t, q, np.zeros((n, own.motion.order - 1, self.model.nv)), np.zeros((n, own.n_biases)))
+        return self._assembled(path, readings, density) if self.states.loops else path
+
+    def _assembled(self, path: Path, readings: Readings, density: np.ndarray) -> Path:
+        """The path with loops that are closed at instants a STRIDE apart, each from the positions of the one before."""
+        own, nv, chosen = self.unknowns, self.model.nv, _strides(path.t)
+        std = self._std(FIRST_ATTITUDE)
+        std[nv : own.n_states] = AT_REST
+        filter_, now, found = Filter(own, self.kinematic, density, gate=False), path.part(slice(0, 1)), []
+        for k in chosen:
+            belief = Belief(replace(now, t=path.t[k : k + 1]), np.diag(std * std))
+            closed = filter_.started(belief, readings.part(slice(k, k + 1))).path
+            now = replace(closed, rates=now.rates, biases=now.biases)
+            found.append(now.q[0])
+        q = np.stack([np.interp(path.t, path.t[chosen], x) for x in np.array(found).T], axis=1)
+        return replace(path, q=q)
+
+    def _filtered(self, belief: Belief, readings: Readings, density: np.ndarray) -> Path:
+        """The path of the filter over instants a STRIDE apart, smoothed once backwards, and moved on to all others."""
+        t, own, chosen = readings.t, self.unknowns, _strides(readings.t)
+        filter_ = Filter(own, self.kinematic, density)
+        found, ahead = [], []
+        for k in chosen:
+            if k:
+                belief = filter_.predicted(belief, float(t[k]))
+                ahead.append(belief)
+            belief = filter_.updated(belief, readings.part(slice(k, k + 1)))
+            found.append(belief)
+        last = filter_.path(found, ahead).part(np.searchsorted(chosen, np.arange(len(t)), side="right") - 1)
+        q, rates = self.motion.predicted(last.q, last.rates, t - last.t)
+        return Path(own, t, q, rates, last.biases)
+
+    # ---- motion --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def encoders(
+        problem: Problem, readings: Readings, order: int, wanted: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """(densities κ (nv,) by the encoders, (nv,) bool: encoders determine it, log-likelihood).
+
+        wanted (nv,) bool: degrees of freedom to estimate, others are NaN.
+        """
+        model = problem.model
+        density, total = np.full(model.nv, np.nan), 0.0
+        found = [(m, k, v) for m, places in encoders_of(problem) for k, (_, v) in enumerate(places) if wanted[v]]
+        if found:
+            freedoms, own = np.unique([v for _, _, v in found], return_inverse=True)
+            further = {m.name: readings.further.get(m.name, np.zeros_like(readings.y[m.name])) for m, _, _ in found}
+            z, on, more = (
+                np.stack([x[m.name][:, k] for m, k, _ in found], axis=1) for x in (readings.y, readings.active, further)
+            )
+            std = np.array([deviations(m, model)[k] for m, k, _ in found])
+            density[freedoms], likelihood = process_noise.of_encoders(readings.t, z, on, std, own, order, more)
+            total = float(likelihood.sum())
+        known = np.isfinite(density)
+        faster = FREQUENCY ** (order - 3)
+        for i, joint in enumerate(model.joints):
+            part = density[model.v_slice(i)]
+            if joint.nv == 6:
+                part[:3], part[3:] = TURNING * faster, SHIFTING * faster
+            else:
+                part[~np.isfinite(part)] = (TURNING if joint.angles else SHIFTING) * faster
+        return density, known, total
+
+
+def _strides(t: np.ndarray) -> list[int]:
+    """Numbers of instants a STRIDE apart: the last one within it, at least the next; with the first and the last."""
+    chosen = [0]
+    while chosen[-1] < len(t) - 1:
+        after = int(np.searchsorted(t, t[chosen[-1]] + STRIDE * (1.0 + 1e-6))) - 1
+        chosen.append(min(max(after, chosen[-1] + 1), len(t) - 1))
+    return chosen
+
+
+def encoders_of(problem: Problem) -> list[tuple[Measurement, list[tuple[int, int]]]]:
+    """(measurement, places of its joints in q and in q̇) of sensors of joint positions."""
+    model = problem.model
+    place = {model.q_slice(i).start: model.v_slice(i).start for i, x in enumerate(model.joints) if x.nv == 1}
+    return [(m, [(k, place[k]) for k in m.of.places(model)])
+            for m in problem.state_sensors if isinstance(m.of, JointPosition)]  # fmt: skip

@@ -1,0 +1,175 @@
+"""Coordinates that no reading tells: shifts and turns of the world that leave every equation as it is.
+
+A free base has a position and a heading that only sensors in the world know. A direction counts as unseen if no sum of
+squares of a measurement changes along it, at random states with random readings: rows that turn with the robot say
+nothing of its heading, though each of them changes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.estimation.lie_jacobians import evaluated, machine_code
+from sysdyn.estimation.residuals import OfDynamics, OfStates, Readings
+from sysdyn.estimation.state_trajectory import Path, Unknowns
+from sysdyn.model import Model
+from sysdyn.model.joints import Free
+from sysdyn.model.se3 import quaternion_product, rotate, rotation, translation
+from sysdyn.program.graph import SHARING, Graph, cos, sin
+from sysdyn.program.program import Program
+from sysdyn.runtime.runner import Runner
+
+# Change of a sum of squares along a direction, as a share of what the sizes of its rows allow, that counts as none, and
+# random states at which this is looked at (chosen).
+UNSEEN, SEEN_AT = 1e-9, 4
+# Seed of these random states.
+UNSEEN_SEED = 11
+
+
+@dataclass(frozen=True)
+class WorldMotion:
+    """The tangent of a motion of the world, a turn and a shift in the frame of a joint with these places in q and q̇."""
+
+    nv: int
+    q: slice
+    v: slice
+    turn: np.ndarray
+    shift: np.ndarray
+
+    def __call__(self, q: np.ndarray) -> np.ndarray:
+        p, quaternion = np.split(q[:, self.q], [3], axis=1)
+        back = quaternion * (-1.0, -1.0, -1.0, 1.0)
+        shift = self.shift + np.cross(self.turn, p)
+        tangent = np.zeros((len(q), self.nv))
+        turned = (rotate(back, np.broadcast_to(x, p.shape)) for x in (self.turn, shift))
+        tangent[:, self.v] = np.concatenate([*turned], axis=1)
+        return tangent
+
+
+class Unseen(NamedTuple):
+    """A direction that nothing tells: its name, and its tangent (N, nv) at positions q (N, nq)."""
+
+    name: str
+    tangent: WorldMotion
+
+
+def unseen(sources: Sequence[OfStates | OfDynamics], unknowns: Unknowns, readings: Readings) -> list[Unseen]:
+    """The shifts and turns of free bases that the equations do not depend on; readings: of any `SEEN_AT` instants."""
+    return [x for x in _motions(unknowns.model) if not any(_tells(source, unknowns, readings, x) for source in sources)]
+
+
+def _motions(model: Model) -> Iterator[Unseen]:
+    """Shifts of the world, and its turn about the vertical, for each free joint at the base."""
+    size = np.linalg.norm(model.gravity)
+    up = -model.gravity / size if size > 0.0 else np.array([0.0, 0.0, 1.0])
+    for i, joint in enumerate(model.joints):
+        if isinstance(joint, Free) and model.parent[i] < 0:
+            name, q, v = model.joint_names[i], model.q_slice(i), model.v_slice(i)
+            E, place = rotation(model.X_tree[i]), translation(model.X_tree[i])  # of the joint's frame in the world
+            for letter, axis in zip("xyz", E.T, strict=True):
+                yield Unseen(f"{name} position {letter}", WorldMotion(model.nv, q, v, np.zeros(3), axis))
+            turn = E @ up
+            yield Unseen(f"{name} yaw", WorldMotion(model.nv, q, v, turn, np.cross(turn, E @ place)))
+
+
+def _tells(source: OfStates | OfDynamics, unknowns: Unknowns, readings: Readings, x: Unseen) -> bool:
+    model, n = unknowns.model, len(readings.t)
+    q, qd, qdd = model.random_state(seed=UNSEEN_SEED, batch=n)
+    rates = np.zeros((n, unknowns.motion.order - 1, model.nv))
+    rates[:, 0], rates[:, 1] = qd, qdd
+    path = Path(unknowns, readings.t, q, rates, np.zeros((n, unknowns.n_biases)))
+    lines = source.at(path, readings)
+    along = np.einsum("nij,nj->ni", lines.J[:, :, : model.nv], x.tangent(q))
+    size = np.abs(lines.J).sum(axis=2) * np.abs(lines.r)
+    for name in dict.fromkeys(name for name, _ in lines.names):
+        rows = [k for k, (owner, _) in enumerate(lines.names) if owner == name]
+        change = np.abs((along[:, rows] * lines.r[:, rows]).sum(axis=1))
+        if (change > UNSEEN * size[:, rows].sum(axis=1)).any():
+            return True
+    return False
+
+
+def settled(gone: Sequence[Unseen], path: Path, wanted: np.ndarray, density: np.ndarray) -> Path:
+    """The path in a world that moves from instant to instant, so that errors of the motion are as wanted (N − 1, nv).
+
+    The world moves along the directions that nothing tells: no reading changes. What a step of Gauss-Newton foretells
+    of errors holds then however far it shifts and turns the robot in the world, but for second order in the errors.
+    density (nv,): of the motion, by which errors are compared.
+    """
+    for start in dict.fromkeys(x.tangent.v.start for x in gone):
+        motions = [x.tangent for x in gone if x.tangent.v.start == start]
+        turns = [x.turn for x in motions if x.turn.any()]
+        if turns and len(motions) < 4:
+            continue  # turns that shift along what is known
+        own, place, v = path.unknowns, motions[0].q, motions[0].v
+        before, after = (path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:])
+        count = len(motions) - len(turns)
+        axes = np.array([x.shift for x in motions[:count]]).reshape(-1)
+        known = {"axes": axes, "turn": motions[-1].turn, "about": motions[-1].shift} if turns else {"axes": axes}
+        error = wanted[:, v] - own.motion.errors(before, after, np.diff(path.t))[0][:, 0, v]
+        given = {"q": path.q[1:, place], "error": error, "scale": 1.0 / density[v]}
+        share = evaluated(_shares(count, bool(turns)), len(error), **given, **known)["share"]
+        first = np.zeros((1, count))
+        shares, q, angle = np.concatenate([first, share[:, :count]]), path.q[:, place], np.zeros((len(path), 1))
+        if turns:
+            angle = _summed(share[:, count:])
+        given = {"q": q, "angle": angle, "earlier": np.concatenate([angle[:1], angle[:-1]]), "share": shares}
+        found = evaluated(_turned(count, bool(turns)), len(q), **given, **known)
+        found["q"][:, :3] += np.cumsum(found["shift"], axis=0)
+        q = path.q.copy()
+        q[:, place] = found["q"]
+        path = replace(path, q=q)
+    return path
+
+
+def _world(graph: Graph, shifts: int, turns: bool) -> dict[str, np.ndarray]:
+    """Inputs: q of a free joint, axes of shifts, and of a turn with its shift."""
+    sizes = {"q": 7, "axes": 3 * shifts} | ({"turn": 3, "about": 3} if turns else {})
+    return {name: graph.inputs(name, size) for name, size in sizes.items()}
+
+
+@functools.cache
+def _shares(shifts: int, turns: bool) -> Runner:
+    """The program of the shares of shifts and a turn of the world that come nearest to an error, by least squares."""
+    graph = Graph(SHARING)
+    x = _world(graph, shifts, turns) | {name: graph.inputs(name, 6) for name in ("error", "scale")}
+    p, back, none = x["q"][:3], x["q"][3:] * np.array([-1.0, -1.0, -1.0, 1.0]), np.zeros(3)
+    tangents = [np.concatenate([none, rotate(back, a)]) for a in x["axes"].reshape(-1, 3)]
+    if turns:
+        tangents.append(np.concatenate([rotate(back, x["turn"]), rotate(back, x["about"] + np.cross(x["turn"], p))]))
+    T, e = [y * x["scale"] for y in tangents], x["error"] * x["scale"]
+    rows = [np.array([*(a @ b for b in T), a @ e], dtype=object) for a in T]
+    for k, row in enumerate(rows):
+        for i in range(k + 1, len(rows)):
+            rows[i] = rows[i] - row * (rows[i][k] / row[k])
+    share: list = [0.0] * len(rows)
+    for k in reversed(range(len(rows))):
+        known = sum((rows[k][i] * share[i] for i in range(k + 1, len(rows))), 0.0)
+        share[k] = (rows[k][-1] - known) / rows[k][k]
+    return machine_code(Program.from_graph(graph, tuple(x.items()), [("share", share)]))
+
+
+@functools.cache
+def _turned(shifts: int, turns: bool) -> Runner:
+    """The program of a free joint in a world turned by an angle, and of a shift (3,) in the one turned before."""
+    graph = Graph(SHARING)
+    sizes = {"angle": 1, "earlier": 1, "share": shifts}
+    x = _world(graph, shifts, turns) | {name: graph.inputs(name, size) for name, size in sizes.items()}
+    q, shift = x["q"], x["share"] @ x["axes"].reshape(-1, 3)
+    if turns:
+        now, before = (np.array([*(sin(0.5 * y) * x["turn"]), cos(0.5 * y)], dtype=object)
+                       for y in (x["angle"][0], x["earlier"][0]))  # fmt: skip
+        away = np.cross(x["about"], x["turn"])  # the axis is there, from −p
+        q = np.concatenate([rotate(now, q[:3] + away) - away, quaternion_product(now, q[3:])])
+        shift = rotate(before, shift)
+    return machine_code(Program.from_graph(graph, tuple(x.items()), [("q", list(q)), ("shift", list(shift))]))
+
+
+def _summed(x: np.ndarray) -> np.ndarray:
+    """Sums (N, m) of successive steps (N − 1, m), from 0."""
+    return np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0)])

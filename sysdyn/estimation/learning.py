@@ -1,0 +1,294 @@
+"""Expectation maximisation over a smoothed log: noise of sensors of motion, drifts of biases, densities of motion.
+
+Each variance is the mean of expected squares: of errors of readings, of steps of biases, and of the noise that moves
+each degree of freedom (Dempster, Laird and Rubin 1977; Shumway and Stoffer 1982). Steps of the logarithms are stretched
+by secants, one by one, if the likelihood grows with that (Jamshidian and Jennrich 1997, quasi-Newton acceleration).
+
+    log p(y) = −½ (χ² + log det S + m log 2π), S the covariance of all that is measured
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.estimation import process_noise
+from sysdyn.estimation.contact_detection import proposed
+from sysdyn.estimation.estimation_problem import Trajectory, encoders_of
+from sysdyn.estimation.gauss_newton import Smoother
+from sysdyn.estimation.kalman_smoother import Sweep
+from sysdyn.estimation.linearization import Linearised
+from sysdyn.estimation.quantisation import unchanged
+from sysdyn.estimation.residuals import OfStates, Readings, in_parts
+from sysdyn.estimation.state_trajectory import Path
+from sysdyn.identification.noise import MAX_RELATIVE_ERROR
+from sysdyn.measurements.bias_models import Constant, GaussMarkov, RandomWalk
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.noise import Wrapped, noise_of
+from sysdyn.offline.stages import Stages
+from sysdyn.problem import Problem
+
+# Factor by which a step grows if there is no secant, and the greatest one (chosen).
+STRETCHED, MOST_STRETCHED = 2.0, 50.0
+# Greatest change of the logarithm of a standard deviation in one step (chosen).
+LONGEST_STEP_OF_LOGS = 2.0
+
+Deviations = dict[str, np.ndarray]  # {"noise:NAME", "drift:NAME" or "motion": (m,)}.
+
+
+class Point(NamedTuple):
+    """Logarithms x of standard deviations, their log-likelihood, and those after a step of expectation maximisation.
+
+    told (p,): number of values, less those that the estimate took, that tell each of them.
+    """
+
+    x: np.ndarray
+    likelihood: float
+    after: np.ndarray
+    told: np.ndarray
+    path: Path
+
+
+class Learning:
+    """Expectation maximisation on one log."""
+
+    def __init__(
+        self, trajectory: Trajectory, kappa: np.ndarray, readings: Readings, first: np.ndarray | None, robust: bool,
+        names: Sequence[str], stated: np.ndarray | bool, floor: Deviations | None = None,
+    ):  # fmt: skip
+        own, model = trajectory.unknowns, trajectory.model
+        self.trajectory, self.kappa, self._first, self._robust = trajectory, kappa, first, robust
+        self.belief, _ = trajectory.belief(readings, first, kappa)
+        self._whole = proposed(trajectory, self.belief, kappa, trajectory.timed(readings))
+        self._test(trajectory.first_path(self.belief, self._whole, kappa), self._whole, kappa)
+        measured = sensors_of_motion(trajectory)
+        self.sensors = [x for x in names if not noise_of(measured[x], model).full and self.readings.active[x].any()]
+        self.drifts = [x for x, b in own.biases.items() if x in names and not isinstance(b.measurement.drift, Constant)]
+        stated = np.array(np.broadcast_to(stated, model.nv))
+        # readings that never change determine neither noise nor motion
+        self.still = {x: unchanged(readings.y[x], self.readings.active[x]) for x in self.sensors}
+        for m, places in encoders_of(trajectory.problem):
+            still = unchanged(readings.y[m.name], self.readings.active[m.name])
+            stated[[v for k, (_, v) in enumerate(places) if still[k]]] = True
+        self.groups = [g for g in process_noise.groups(trajectory.motion) if not stated[g].any()]
+        least = {x: np.square((floor or {}).get(x, 0.0)) for x in self.sensors}
+        self.noise = {x: np.maximum(noise_of(measured[x], model).declared, least[x]) for x in self.sensors}
+        self.floor = {x: np.where(self.still[x], self.noise[x], least[x]) for x in self.sensors}
+        self._others = [noise_of(measured[x], model) for x in sorted(set(measured) - set(self.sensors))]
+
+    def _test(self, path: Path, readings: Readings, kappa: np.ndarray) -> None:
+        """Smooth near a path, and find the readings that are left."""
+        own = self.trajectory
+        equations = Linearised(own.unknowns, own.kinematic, kappa, self.belief, own.gone)
+        smoother = Smoother(equations, self._robust, None if own.impacts else [])
+        found, self.readings = smoother.run(path, readings)
+        self.path, self.sizes = found.path, smoother.equations.sizes
+
+    def retested(self, now: Point) -> bool:
+        """Test all readings with what was learnt; True if others are left than before."""
+        if not self._robust:
+            return False
+        values, before = self.split(now.x), self.readings.active
+        readings = replace(self._whole, variances=self._declared(values))
+        self._test(now.path, readings, self.motion(values["motion"]))
+        return any(not np.array_equal(x, before[name]) for name, x in self.readings.active.items())
+
+    def _rest(self) -> float:
+        """Logarithm of the determinant of the noise that stays."""
+        total = 0.0
+        for noise in self._others:
+            on = self.readings.active[noise.name]
+            one = np.linalg.slogdet(noise.matrix(noise.declared))[1] if noise.full else np.log(noise.declared)
+            total += float(np.sum(on.all(axis=1) * one if noise.full else on * one))
+        return total
+
+    def _declared(self, values: Deviations) -> Deviations:
+        """Variances of the sensors; drifts are declared."""
+        for s in self.drifts:
+            self.trajectory.unknowns.drive(s, np.exp(values[f"drift:{s}"]))
+        return {s: np.exp(2.0 * values[f"noise:{s}"]) for s in self.sensors}
+
+    # ---- logarithms ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> np.ndarray:
+        """Logarithms of standard deviations (p,) as declared, and of densities of the encoders' likelihood."""
+        parts = [0.5 * np.log(self.noise[x]) for x in self.sensors]
+        parts += [np.log(self.trajectory.unknowns.biases[x].density) for x in self.drifts]
+        return np.concatenate([*parts, np.log([self.kappa[g[0]] for g in self.groups])])
+
+    def limited(self, x: np.ndarray) -> np.ndarray:
+        """Logarithms (p,), clipped: noise is at least its floor, and as declared if the readings never change."""
+        least, most = np.full(len(x), -np.inf), np.full(len(x), np.inf)
+        at = 0
+        for s in self.sensors:
+            part = slice(at, at := at + len(self.noise[s]))
+            with np.errstate(divide="ignore"):
+                least[part] = 0.5 * np.log(self.floor[s])
+            most[part] = np.where(self.still[s], least[part], np.inf)
+        return np.clip(x, least, most)
+
+    def split(self, x: np.ndarray) -> Deviations:
+        """Values by name, of (p,) in the order of `begin`."""
+        found, at = Deviations(), 0
+        biases = self.trajectory.unknowns.biases
+        sizes = {**{f"noise:{s}": len(self.noise[s]) for s in self.sensors},
+                 **{f"drift:{s}": len(biases[s].density) for s in self.drifts}, "motion": len(self.groups)}  # fmt: skip
+        for name, size in sizes.items():
+            found[name], at = x[at : at + size], at + size
+        return found
+
+    def motion(self, x: np.ndarray) -> np.ndarray:
+        """κ (nv,) of the logarithms (groups,)."""
+        kappa = self.kappa.copy()
+        for g, value in zip(self.groups, x, strict=True):
+            kappa[g] = np.exp(value)
+        return kappa
+
+    # ---- expectation and maximisation ----------------------------------------------------------------------------
+
+    def at(self, x: np.ndarray, path: Path) -> Point:
+        """The likelihood of logarithms x (p,), near a path, and the step from there."""
+        own, values = self.trajectory.unknowns, self.split(x)
+        variances = self._declared(values)
+        readings, kappa = replace(self.readings, variances=variances), self.motion(values["motion"])
+        equations = Linearised(
+            own, self.trajectory.kinematic, kappa, self.belief, self.trajectory.gone, self.sizes
+        )  # fmt: skip
+        least = equations.about(path, readings)
+        solved = equations.sweep(least, covariances=True, later=True)
+        path = equations.moved(least, solved.step, readings)
+        objective = equations.about(path, readings).objective
+        scale = sum(
+            float((readings.active[s] * np.log(v + readings.further.get(s, 0.0))).sum()) for s, v in variances.items()
+        )
+        count = equations.counted(readings)
+        likelihood = -0.5 * (objective + solved.logdet + scale + self._rest() + count * math.log(2.0 * math.pi))
+        new, told = [], []
+        parts = [*self._of_sensors(path, readings, solved), *self._of_drifts(path, solved)]
+        for ratio, number in (*parts, self._of_motion(path, kappa, solved)):
+            new.append(0.5 * np.log(np.maximum(ratio, np.finfo(float).tiny)))
+            told.append(number)
+        after = self.limited(x + np.concatenate([np.zeros(0), *new]))
+        return Point(x, likelihood, after, np.concatenate([np.zeros(0), *told]), path)
+
+    def _of_sensors(self, path: Path, readings: Readings, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(expected squares over their variance (m,), effective number of readings (m,)) of each sensor.
+
+        Both of the noise alone: of a variance v + w with a known w, the share v / (v + w) of the residual is noise.
+        """
+        total = {s: np.zeros((3, len(self.noise[s]))) for s in self.sensors}
+        for source in self.trajectory.kinematic:
+            for part in in_parts(len(path), source):
+                some = readings.part(part)
+                found = source.expected(path.part(part), some, solved.covariances.part(part).dense())
+                for s in [s for s in self.sensors if s in found]:
+                    on, (squares, left), v = some.active[s], found[s], readings.variances[s]
+                    share = v / (v + some.further.get(s, 0.0))
+                    expected, told = 1.0 + share * (squares + left - 1.0), share * np.clip(1.0 - left, 0.0, 1.0)
+                    total[s] += [(x * on).sum(axis=0) for x in (expected, told**2, on)]
+        return [
+            (np.where(n > 0, E / np.maximum(n, 1), 1.0), np.where(self.still[s], 0.0, told))
+            for s, (E, told, n) in total.items()
+        ]
+
+    def _of_drifts(self, path: Path, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
+        own, found = self.trajectory.unknowns, []
+        left, walk = own.walk(np.diff(path.t))
+        for s in self.drifts:
+            ratios = []
+            for k in range(own.biases[s].place.start, own.biases[s].place.stop):
+                column = np.array(own.n_states + k)
+                told = walk[:, k] * solved.covariances.later(column, column)
+                step = (path.biases[1:, k] - left[:, k] * path.biases[:-1, k]) ** 2 / walk[:, k]
+                ratios.append((np.mean(step + 1.0 - told), np.sum(np.clip(told, 0.0, 1.0) ** 2)))
+            found.append((np.array([x for x, _ in ratios]), np.array([x for _, x in ratios])))
+        return found
+
+    def _of_motion(self, path: Path, kappa: np.ndarray, solved: Sweep) -> tuple[np.ndarray, np.ndarray]:
+        learnt = np.zeros(len(kappa), dtype=bool)
+        for g in self.groups:
+            learnt[g] = True
+        ratio = (process_noise.expected(path, solved.covariances, kappa, learnt) / kappa) ** 2
+        own = process_noise.squares(path, kappa)
+        first = [g[0] for g in self.groups]
+        count = np.array([(len(path) - 1) * self.trajectory.motion.order * len(g) for g in self.groups])
+        shares = np.array([own[g].sum() for g in self.groups]) / count  # of the data, the rest is uncertainty
+        return ratio[first], count * np.clip(shares / ratio[first], 0.0, 1.0) ** 2
+
+    def run(
+        self, iterations: int, tolerance: float, told: Stages | None = None, change: float = np.inf,
+        begin: np.ndarray | None = None,
+    ) -> tuple[Point, np.ndarray, bool]:  # fmt: skip
+        """(the last point, log-likelihoods, True if converged), from logarithms `begin`, or those declared.
+
+        It has where an iteration changes the log-likelihood by less than tolerance times the number of instants, and
+        each logarithm that is determined by less than `change` of its statistical error.
+        """
+        now = self.at(self.begin() if begin is None else begin, self.path)
+        history, converged, factor = [now.likelihood], not len(now.x), np.ones(len(now.x))
+        for k in range(iterations if len(now.x) else 0):
+            if told is not None:
+                told.report(f"learning, iteration {k + 1}", 0.1 + 0.9 * k / iterations)
+            step = now.after - now.x
+            moved = np.clip(factor * step, -LONGEST_STEP_OF_LOGS, LONGEST_STEP_OF_LOGS)
+            moved = self.limited(now.x + moved) - now.x
+            found = self.at(now.x + moved, now.path)
+            if found.likelihood < now.likelihood and (factor > 1.0).any():
+                moved = np.clip(step, -LONGEST_STEP_OF_LOGS, LONGEST_STEP_OF_LOGS)
+                found = self.at(now.x + moved, now.path)
+            shorter = step - (found.after - found.x)  # by as much as it moved
+            with np.errstate(divide="ignore", invalid="ignore"):
+                secant = np.where(moved * shorter > 0.0, moved / shorter, STRETCHED * factor)
+            factor = np.clip(secant, 1.0, MOST_STRETCHED)
+            gain, error = found.likelihood - now.likelihood, errors_of(found.told)
+            limit = np.where(error <= MAX_RELATIVE_ERROR, change * error, np.inf)
+            now = found
+            history.append(now.likelihood)
+            converged = bool(gain <= tolerance * len(now.path) and (np.abs(now.after - now.x) <= limit).all())
+            if converged:
+                break
+        return now, np.array(history), converged
+
+
+def errors_of(told: np.ndarray) -> np.ndarray:
+    """Relative statistical errors of standard deviations that this many values tell."""
+    with np.errstate(divide="ignore"):
+        return np.where(told > 0.5, 1.0 / np.sqrt(2.0 * told), np.inf)
+
+
+def sensors_of_motion(trajectory: Trajectory) -> dict[str, Measurement]:
+    """Sensors of motion by name."""
+    found: dict[str, Measurement] = {}
+    for source in trajectory.kinematic:
+        sensors = source.sensors if isinstance(source, OfStates) else source.problem.noisy
+        found |= {m.name: m for m in sensors}
+    return found
+
+
+def with_noise(
+    problem: Problem, noise: Mapping[str, np.ndarray], drift: Mapping[str, np.ndarray] | None = None
+) -> Problem:
+    """The problem with these standard deviations (m,) and drifts of its measurements."""
+    own = [_with_noise(m, noise.get(m.name), (drift or {}).get(m.name)) for m in problem.measurements]
+    return Problem(problem.model, own, [p.name for p in problem.parameters])
+
+
+def _with_noise(m: Measurement, noise: np.ndarray | None, drift: np.ndarray | None) -> Measurement:
+    """The measurement with this noise and drift."""
+    if noise is None and drift is None:
+        return m
+    if isinstance(m, Wrapped):
+        return m.around(_with_noise(m.of, noise, drift))
+    changed, own = copy.copy(m), m.drift
+    if noise is not None:
+        object.__setattr__(changed, "noise", noise)  # raw ones are frozen
+    if drift is not None:
+        start = own.std if isinstance(own, RandomWalk) else None
+        new = GaussMarkov(drift, own.time) if isinstance(own, GaussMarkov) else RandomWalk(drift, start)
+        object.__setattr__(changed, "drift", new)
+    return changed

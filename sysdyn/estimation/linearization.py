@@ -1,0 +1,326 @@
+"""The chain about a path: rows of instants and of motion in normal form, part by part of what nothing couples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.estimation import beside, kalman_smoother, process_noise
+from sysdyn.estimation.covariances import Covariances
+from sysdyn.estimation.ekf import Belief
+from sysdyn.estimation.gauge_freedom import Unseen, settled
+from sysdyn.estimation.residuals import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings, in_parts
+from sysdyn.estimation.state_trajectory import Path, Unknowns
+
+
+@dataclass
+class Least:
+    """A path with the objective there; rows: r and entries of each source. chain: the chain about it in parts."""
+
+    path: Path
+    objective: float
+    rows: list[tuple[np.ndarray, np.ndarray]]
+    chain: Callable[[], list[beside.ParallelChains]]
+
+    @cached_property
+    def parts(self) -> list[beside.ParallelChains]:
+        """The chain, once it is needed: many paths are tried for their objective alone."""
+        return self.chain()
+
+
+class _ChainIndices(NamedTuple):
+    """Chains side by side: numbers (chains, k) of their unknowns, and degrees of freedom (chains, f).
+
+    rows, entries: of each source, numbers (chains, …) of rows and of their entries that belong to each chain; places
+    (e, 2): of all these entries in the rows and unknowns of a chain. Phi, Q: places of steps.
+    """
+
+    columns: np.ndarray
+    freedoms: np.ndarray
+    rows: tuple[np.ndarray, ...]
+    entries: tuple[np.ndarray, ...]
+    places: np.ndarray
+    Phi: np.ndarray
+    Q: np.ndarray
+
+
+class _Transitions(NamedTuple):
+    """Transitions between times t: steps dt (N − 1,), shares of biases left, variances of their walk, Φ and Q."""
+
+    t: np.ndarray
+    dt: np.ndarray
+    left: np.ndarray
+    walk: np.ndarray
+    entries: list[tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass
+class Linearised:
+    """The equations of a path, linearised about it, with a prior of its first instant.
+
+    density: κ (nv,) of the motion. sizes (unknowns,): standard deviations without exact rows, by which these are
+    weighted; None: exact rows are left out. raised (N − 1, nv): multiples of the density from instant to instant. gone:
+    coordinates that nothing tells.
+    """
+
+    unknowns: Unknowns
+    sources: Sequence[OfStates | OfDynamics]
+    density: np.ndarray
+    start: Belief
+    gone: Sequence[Unseen] = ()
+    sizes: np.ndarray | None = None
+    raised: np.ndarray | None = None
+    _known_steps: _Transitions | None = None
+    _known_errors: tuple[Path, np.ndarray, np.ndarray] | None = None
+    _room: kalman_smoother.Room = field(default_factory=kalman_smoother.Room)
+
+    @cached_property
+    def _parts(self) -> list[_ChainIndices]:
+        """The unknowns in parts that nothing couples; those with the same rows side by side."""
+        own, nv = self.unknowns, self.unknowns.model.nv
+        pattern = self.start.P != 0.0
+        for k in range(own.n_states):
+            pattern[k, k % nv] = True
+        for _, _, part in own.motion.groups:
+            pattern[part, part.start] = True
+        for source in self.sources:
+            row, column = source.places
+            first = np.full(len(source.exact), -1)
+            np.maximum.at(first, row, column)
+            pattern[column, first[row]] = True
+        alike: dict[tuple, list[np.ndarray]] = {}
+        numbers = [np.full(len(source.exact), -1) for source in self.sources]
+        for columns in kalman_smoother.components(pattern):
+            at, signature = 0, [len(columns), int((columns < nv).sum())]
+            for source, number in zip(self.sources, numbers, strict=True):
+                row, column = source.places[:, np.isin(source.places[1], columns)]
+                rows = np.unique(row)
+                number[rows] = at + np.arange(len(rows))
+                at += len(rows)
+                signature += [len(rows), *number[row].tolist(), *np.searchsorted(columns, column).tolist()]
+            grouped = any(np.isin(part.start, columns) for _, _, part in own.motion.groups)
+            key = (*signature, int(columns[0]) if grouped else -1)
+            alike.setdefault(key, []).append(columns)
+        return [self._side_by_side(np.array(columns), numbers) for columns in alike.values()]
+
+    def _side_by_side(self, columns: np.ndarray, numbers: list[np.ndarray]) -> _ChainIndices:
+        """The part of chains (chains, k) alike; numbers: of rows in their chain."""
+        own, nv = self.unknowns, self.unknowns.model.nv
+        freedoms = np.array([x[x < nv] for x in columns])
+        rows, entries, places = [], [], []
+        for source, number in zip(self.sources, numbers, strict=True):
+            chosen = np.array([np.flatnonzero(np.isin(source.places[1], x)) for x in columns])
+            rows.append(np.array([np.unique(source.places[0, x]) for x in chosen], dtype=int))
+            entries.append(chosen)
+            row, column = source.places[:, chosen[0]]
+            places.append(np.stack([number[row], np.searchsorted(columns[0], column)], axis=1))
+        f, k = own.motion.order * freedoms.shape[1], columns.shape[1]
+        beside = np.repeat(np.arange(f, k)[:, None], 2, axis=1)
+        Phi, Q = (np.concatenate([x, beside]) for x in own.motion.pattern(freedoms[0]))
+        both = np.ascontiguousarray(np.concatenate(places), dtype=np.int64)
+        return _ChainIndices(columns, freedoms, tuple(rows), tuple(entries), both, Phi, Q)
+
+    def about(self, path: Path, readings: Readings) -> Least:
+        """The chain about a path, and the objective there."""
+        own, motion = self.unknowns, self.unknowns.motion
+        away, steps = path.beyond(self.start.path), self._steps(path)
+        total = float(away @ np.linalg.solve(self.start.P, away))
+        start = own.turned(self.start.P, away)
+        found = []
+        for source in self.sources:
+            lines = source.at(path, readings)
+            r, entries = lines.r, lines.entries
+            if lines.exact.any():
+                weight = self._row_scale(source, lines)
+                r, entries = r * weight, entries * weight[:, lines.places[0]]
+            total += float(np.vdot(r, r))
+            found.append((r, entries))
+        e, step = self._errors(path, steps.dt)
+        raised = None if self.raised is None else self.raised[: len(path) - 1]
+        total += motion.objective(e if raised is None else e / raised[:, None], steps.dt, self.density)
+        change = path.biases[1:] - steps.left * path.biases[:-1]
+        total += float((change * change / steps.walk).sum()) if own.n_biases else 0.0
+
+        def parts() -> list[beside.ParallelChains]:
+            made = []
+            for x, (phi, noise) in zip(self._parts, steps.entries, strict=True):
+                r = _chosen([y for y, _ in found], x.rows)
+                J = beside.Sparse(_chosen([y for _, y in found], x.entries), x.places)
+                phi, noise, c = self._motion(x, phi, noise, e, step, steps.dt, change)
+                if raised is not None and x.freedoms.shape[1]:
+                    noise = noise * self._factor(x, raised)
+                P = start[x.columns[:, :, None], x.columns[:, None, :]]
+                Phi, Q = beside.Sparse(phi, x.Phi), beside.Sparse(noise, x.Q)
+                made.append(beside.ParallelChains(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
+            return made
+
+        return Least(path, total, found, parts)
+
+    def _errors(self, path: Path, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Errors of the motion along a path, and its steps; the last ones are kept, for other readings of a path."""
+        if self._known_errors is None or self._known_errors[0] is not path:
+            before, after = (path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:])
+            self._known_errors = path, *self.unknowns.motion.errors(before, after, dt)
+        return self._known_errors[1:]
+
+    def _steps(self, path: Path) -> _Transitions:
+        """Transitions between the times of a path; the last ones are kept."""
+        if self._known_steps is None or self._known_steps.t is not path.t:
+            own, dt, found = self.unknowns, np.diff(path.t), list[tuple[np.ndarray, np.ndarray]]()
+            left, walk = own.walk(dt)
+            for x in self._parts:
+                biases = x.columns[:, own.motion.order * x.freedoms.shape[1] :] - own.n_states
+                alone = zip(*(own.motion.alone(dt, self.density, v) for v in x.freedoms), strict=True)
+                phi, noise = (
+                    np.stack([np.concatenate([y, z[:, b]], axis=1) for y, b in zip(of_chains, biases, strict=True)], 1)
+                    for of_chains, z in zip(alone, (left, walk), strict=True)
+                )
+                found.append((phi, noise))
+            self._known_steps = _Transitions(path.t, dt, left, walk, found)
+        return self._known_steps
+
+    def _motion(
+        self, x: _ChainIndices, phi: np.ndarray, noise: np.ndarray, e: np.ndarray, step: np.ndarray, dt: np.ndarray,
+        change: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """(entries of Φ and Q (N − 1, chains, …), c (N − 1, chains, k)) of a part; phi, noise: of joints alone."""
+        own, (chains, k) = self.unknowns, x.columns.shape
+        f = own.motion.order * x.freedoms.shape[1]
+        c = np.empty((len(dt), chains, k))
+        c[:, :, f:] = -change[:, x.columns[:, f:] - own.n_states]
+        if chains > 1 or not f:
+            c[:, :, :f] = -e[:, :, x.freedoms].transpose(0, 2, 1, 3).reshape(len(dt), chains, f)
+            return phi, noise, c
+        if own.motion.groups:
+            phi, noise = phi.copy(), noise.copy()
+        own.motion.ahead(e, step, dt, self.density, x.freedoms[0], phi[:, 0], noise[:, 0], c[:, 0])
+        return phi, noise, c
+
+    def squares(self, path: Path, readings: Readings, raised: np.ndarray | None) -> np.ndarray:
+        """(N,) squares of the rows of each instant that are noisy, and of the motion to it."""
+        found = np.zeros(len(path))
+        for source in self.sources:
+            for part in in_parts(len(path), source):
+                lines = source.at(path.part(part), readings.part(part))
+                found[part] += (lines.r[:, ~lines.exact] ** 2).sum(axis=1)
+        found[1:] += process_noise.each_square(path, self.density if raised is None else self.density * raised).sum(
+            axis=1
+        )
+        return found
+
+    def _factor(self, x: _ChainIndices, raised: np.ndarray) -> np.ndarray:
+        """(N − 1, chains, …): factors of the entries of Q by multiples of the density (N − 1, nv)."""
+        own = self.unknowns
+        here = x.columns < own.n_states
+        of = np.where(here, raised[:, np.where(here, x.columns % own.model.nv, 0)], 1.0)
+        return np.asarray(of[..., x.Q[:, 0]] * of[..., x.Q[:, 1]])
+
+    def _row_scale(self, source: OfStates | OfDynamics, lines: Lines) -> np.ndarray:
+        """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""
+        scale = np.ones(lines.r.shape)
+        if not lines.exact.any():
+            return scale
+        if self.sizes is None:
+            scale[:, lines.exact] = 0.0
+            return scale
+        row, column = lines.places
+        least, known = np.full(lines.r.shape, np.inf), source.sizes(lines.entries) * self.sizes[column]
+        known[known == 0.0] = np.inf
+        for k in np.flatnonzero(lines.exact):
+            least[:, k] = known[:, row == k].min(axis=1, initial=np.inf)
+        exact = 1.0 / (EXACT_SHARE * np.where(np.isfinite(least), least, 1.0))
+        return np.where(lines.exact, exact, 1.0)
+
+    def sweep(
+        self, least: Least, covariances: bool = False, later: bool = False, last: bool = False
+    ) -> kalman_smoother.Sweep:  # fmt: skip
+        """The step of Gauss-Newton from there, and covariances if asked for; see `kalman_smoother.sweep`."""
+        return kalman_smoother.sweep(
+            least.parts, len(least.path), self.unknowns.size, covariances, later, self._room, last
+        )
+
+    def told_after(self, least: Least, source: OfStates | OfDynamics, rows: np.ndarray) -> np.ndarray:
+        """Variances (N, rows) of these rows of a source at the least near there, in units of their noise."""
+        at = [x is source for x in self.sources].index(True)
+        found = np.zeros((len(least.path), len(source.exact)))
+        for x, part in zip(self._parts, least.parts, strict=True):
+            own = x.rows[at]
+            if np.isin(own, rows).any():
+                before = sum(y.shape[1] for y in x.rows[:at])
+                found[:, own] = kalman_smoother.told_after(part, self._room)[:, :, before : before + own.shape[1]]
+        return found[:, rows]
+
+    def moved(self, least: Least, step: np.ndarray, readings: Readings) -> Path:
+        """The path after a step (N, unknowns) from there, nearer to what the step foretells where that costs nothing.
+
+        A step that turns a base far is not what its first order says. Where nothing tells the place of the base the
+        world goes along, see `settled`; and biases that last, which pass for a tilt, take up what of it is the same at
+        all instants.
+        """
+        path, own = least.path.moved(step), self.unknowns
+        if not own.motion.groups:
+            return path
+        if self.gone:
+            path = settled(self.gone, path, self._errors_after(least, step), self.density)
+        lasting = np.flatnonzero(np.isinf(own.bias_walk[1]))
+        if not len(lasting):
+            return path
+        m = len(lasting)
+        H, h = np.zeros((m, m)), np.zeros(m)
+        for source, (r, entries) in zip(self.sources, least.rows, strict=True):
+            row, column = source.places
+            of_bias = np.flatnonzero(np.isin(column, own.n_states + lasting) & ~source.exact[row])
+            rows = np.unique(row[of_bias])
+            if not len(rows):
+                continue
+            after = source.at(path, readings)
+            along = np.flatnonzero(np.isin(row, rows))
+            ahead = (entries[:, along] * step[:, column[along]]) @ (row[along, None] == rows)
+            away = after.r[:, rows] - r[:, rows] - ahead
+            J = np.zeros((len(path), len(rows), m))
+            J[:, np.searchsorted(rows, row[of_bias]), np.searchsorted(lasting, column[of_bias] - own.n_states)] = (
+                after.entries[:, of_bias]
+            )
+            flat = J.reshape(-1, m)
+            H, h = H + flat.T @ flat, h + flat.T @ away.reshape(-1)
+        biases = path.biases.copy()
+        biases[:, lasting] -= np.linalg.lstsq(H, h, rcond=None)[0]
+        return replace(path, biases=biases)
+
+    def _errors_after(self, least: Least, step: np.ndarray) -> np.ndarray:
+        """Errors (N − 1, nv) of the motion of positions that the chain foretells of a step, where `gone` matters."""
+        freedoms = np.unique(np.concatenate([np.r_[x.tangent.v] for x in self.gone]))
+        found = np.zeros((len(step) - 1, self.unknowns.model.nv))
+        for part in least.parts:
+            for i, columns in enumerate(part.columns):
+                rows, own = np.flatnonzero(np.isin(columns, freedoms)), part.one(i)
+                known = np.isin(own.Phi.places[:, 0], rows)
+                row, column = own.Phi.places[known].T
+                ahead = (own.Phi.entries[:, known] * step[:-1, columns[column]]) @ (row[:, None] == rows)
+                found[:, columns[rows]] = step[1:, columns[rows]] - ahead - own.c[:, rows]
+        return found
+
+    def counted(self, readings: Readings) -> int:
+        """Degrees of freedom of the objective at its least: rows of all instants."""
+        return sum(source.counted(readings) for source in self.sources)
+
+    def weigh_exact(self, path: Path, readings: Readings) -> None:
+        """Find the sizes by which exact rows are weighted, from covariances about a path without them."""
+        if any(source.exact.any() for source in self.sources):
+            found = self.covariances(self.about(path, readings))
+            self.sizes = np.sqrt(np.median(found.diagonal(), axis=0))
+
+    def covariances(self, least: Least) -> Covariances:
+        """Covariances of the instants of a path."""
+        return self.sweep(least, covariances=True).covariances
+
+
+def _chosen(found: list[np.ndarray], numbers: tuple[np.ndarray, ...]) -> np.ndarray:
+    """(N, chains, …) of values (N, …) of all sources, those with these numbers (chains, …)."""
+    whole = [x[:, None] if np.array_equal(at, np.arange(x.shape[1])[None]) else x[:, at]
+             for x, at in zip(found, numbers, strict=True)]  # fmt: skip
+    return whole[0] if len(whole) == 1 else np.concatenate(whole, axis=2)

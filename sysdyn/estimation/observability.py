@@ -1,0 +1,192 @@
+"""Observability of a trajectory: what a log does not tell, from its equations about a first path, before smoothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.diagnosis.diagnose import diagnose
+from sysdyn.diagnosis.directions import NullDirection
+from sysdyn.diagnosis.observability import Observability, unobservable_biases
+from sysdyn.errors import InvalidInput, ProblemError, few
+from sysdyn.estimation.covariances import Covariances
+from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.gauge_freedom import Unseen
+from sysdyn.estimation.linearization import Linearised
+from sysdyn.estimation.measurement_data import Survey, read
+from sysdyn.estimation.outputs import with_biases
+from sysdyn.estimation.residuals import OfStates, Readings
+from sysdyn.estimation.sliding_window import window_rows
+from sysdyn.estimation.smooth import OneThread, first_position, with_motion
+from sysdyn.estimation.summary import HARDLY_KNOWN, TOLD
+from sysdyn.measurements.known_quantities import JointAcceleration
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.predict import predict
+from sysdyn.model.quantities import QUANTITY
+from sysdyn.problem import Problem
+
+
+def observability(
+    problem: Problem, log: Any, available: Sequence[Measurement] = (), *, coupled: bool = False,
+    order: int | None = None, density: Any = None, start: ArrayLike | None = None, **options: Any,
+) -> Observability:  # fmt: skip
+    """Diagnosis of a log: what it does not tell of its trajectory, in names, and what would help; it prints.
+
+    problem, log, coupled, order, density, start, options: as of `sysdyn.smooth`. available: sensors of the state that
+    could be added, of which those that help are named as if they measured at every row.
+
+    The equations are linearised about a first path, and variances of its states and biases compared with those before
+    the log. Densities of joints without encoders are not learnt. Of long logs the first rows count, as many as are
+    smoothed at a time. Raises what `sysdyn.smooth` does.
+    """
+    sensors = _checked(problem, available)
+    readings, first = read(problem, log, **options), first_position(problem, start)
+    rows = len(readings.t)
+    try:
+        trajectory, kappa, _ = with_motion(problem, (), coupled, order, density, Survey.of(readings))
+    except ProblemError:
+        known = JointAcceleration("all", noise=1.0, name="q̈")
+        instant = None if problem.knows("qdd") or not problem.state_sensors else diagnose(problem.instant + known)
+        if instant is None or not instant.missing:
+            raise
+        return Observability(rows=rows, of=rows, coupled=coupled, instant=instant)
+    with OneThread():
+        readings = readings.part(slice(0, window_rows(trajectory)))
+        found = _LinearisedLog(trajectory, kappa, readings, first)
+        left = found.without()
+        result = Observability(rows=len(readings.t), of=rows, coupled=coupled, **left)
+        if sensors and not result.observable:
+            result = replace(result, additions=_additions(found, sensors))
+    return replace(result, suggestions=_suggestions(trajectory, result))
+
+
+class _LinearisedLog:
+    """A log about its first path."""
+
+    def __init__(self, trajectory: Trajectory, kappa: np.ndarray, readings: Readings, first: np.ndarray | None):
+        self.trajectory, self.kappa, self.readings, self.given = trajectory, kappa, readings, first is not None
+        self.belief, _ = trajectory.belief(readings, first, kappa)
+        path = trajectory.first_path(self.belief, readings, kappa)
+        equations = Linearised(trajectory.unknowns, trajectory.kinematic, kappa, self.belief)
+        if not trajectory.motion.groups:  # a path of encoders has no velocities yet
+            path = path.moved(equations.sweep(equations.about(path, readings)).step)
+        self.path = path
+
+    def without(self, further: Sequence[Measurement] = ()) -> dict[str, Any]:
+        """{chosen, positions, biases} that are not told, with further sensors of the state."""
+        trajectory = self.trajectory
+        sources = [OfStates(Problem(trajectory.model, further), trajectory.unknowns)] if further else []
+        gone = trajectory.unseen(sources)
+        P = self._covariances(sources, further, gone)
+        return {"chosen": tuple(x.name for x in gone), "positions": self._positions(P, gone),
+                "biases": self._biases(P)}  # fmt: skip
+
+    def _covariances(
+        self, sources: Sequence[OfStates], further: Sequence[Measurement], gone: Sequence[Unseen]
+    ) -> Covariances:
+        trajectory, path, readings = self.trajectory, self.path, self.readings
+        if further:
+            state = path.state()
+            y = predict(Problem(trajectory.model, further), state["q"], state["qd"], state["qdd"], state_sensors=True)
+            y = {m.name: y.get(m.name, np.zeros((len(path), len(m.components(trajectory.model))))) for m in further}
+            on = {name: np.ones(x.shape, dtype=bool) for name, x in y.items()}
+            readings = replace(readings, y={**readings.y, **y}, active={**readings.active, **on})
+        belief = trajectory.around(self.belief.path, gone, self.given)
+        equations = Linearised(trajectory.unknowns, [*trajectory.sources, *sources], self.kappa, belief)
+        equations.weigh_exact(path, readings)
+        P = equations.covariances(equations.about(path, readings))
+        if len(trajectory.slow):
+            _, P, _ = with_biases(trajectory, path, P, readings, robust=False)
+        return P
+
+    def _positions(self, P: Covariances, gone: Sequence[Unseen]) -> tuple[str, ...]:
+        """Degrees of freedom whose position is hardly known at any instant, but of coordinates that are chosen."""
+        model = self.trajectory.model
+        variance = P.diagonal()[:, : model.nv]
+        held = np.zeros(model.nv, dtype=bool)
+        for x in gone:
+            held |= (np.abs(x.tangent(self.path.q)) > 0.0).any(axis=0)
+        wide = (variance.min(axis=0) > HARDLY_KNOWN**2) & ~held
+        return tuple(name for name, x in zip(model.dof_names, wide.tolist(), strict=True) if x)
+
+    def _biases(self, P: Covariances) -> tuple[NullDirection, ...]:
+        """Combinations of biases, where they are known best; errors that last for a while have none to be known."""
+        own, model = self.trajectory.unknowns, self.trajectory.model
+        names, std = [f"q({x})" for x in model.dof_names], np.zeros(model.nv)
+        units, columns = [x.removesuffix("/s") for x in QUANTITY["qd"].units(model)], list(range(model.nv))
+        for b in own.biases.values():
+            components, lasting = b.measurement.components(model), np.isinf(b.time)
+            for k in np.flatnonzero(lasting).tolist():
+                names.append(f"bias of {b.measurement.name}: {components[k]}")
+                units.append(b.measurement.component_units(model)[k])
+                columns.append(own.n_states + b.place.start + k)
+            std = np.concatenate([std, b.std[lasting]])
+        if not std.any():
+            return ()
+        left = P.diagonal()[:, columns[model.nv :]] / std[model.nv :] ** 2
+        best = int(np.argmin(left.sum(axis=1)))
+        at = P.part(slice(best, best + 1)).dense()[0]
+        return unobservable_biases(at[np.ix_(columns, columns)], std, names, units, TOLD)
+
+
+# ---- remedies --------------------------------------------------------------------------------------------------------
+
+
+def _checked(problem: Problem, available: Sequence[Measurement]) -> list[Measurement]:
+    """The available sensors. Raises InvalidInput, and what a Problem with them does."""
+    if isinstance(available, Measurement) or not all(isinstance(m, Measurement) and m.of_state for m in available):
+        raise InvalidInput(
+            f"available is {available!r}: to a log sensors of the state can be added, a list such as "
+            "[sysdyn.FramePosition(…, noise=…)]"
+        )
+    Problem(problem.model, [*problem.measurements, *available])
+    return list(available)
+
+
+def _additions(log: _LinearisedLog, sensors: Sequence[Measurement]) -> tuple[Measurement, ...] | None:
+    """Sensors after which nothing is untold, none of which can be left out; None if all of them are not enough."""
+    kept = list(sensors)
+    if any(log.without(kept).values()):
+        return None
+    for one in reversed(sensors):
+        fewer = [m for m in kept if m is not one]
+        if not any(log.without(fewer).values()):
+            kept = fewer
+    return tuple(kept)
+
+
+def _suggestions(trajectory: Trajectory, found: Observability) -> tuple[str, ...]:
+    """Advice in words."""
+    model, words = trajectory.model, list[str]()
+    for joint, body in zip(model.joint_names, model.body_names, strict=True):
+        own = [x.removeprefix(f"{joint} ") for x in found.chosen if x.startswith(f"{joint} ")]
+        ways = ["FramePosition or FramePose (motion capture, satellites)"] * any("position" in x for x in own)
+        ways += ["Direction (a magnetometer), FrameAttitude or FramePose"] * ("yaw" in own)
+        if own:
+            words.append(
+                f"{' and '.join(ways)} of {body!r}, if {', '.join(own)} are wanted: forces and torques do not depend "
+                "on them"
+            )
+    if found.positions:
+        words.append(f"JointPosition, or FramePose of the bodies, for {few(found.positions)}")
+    mixed = [x for x in found.biases if any(term.name.startswith("q(") for term in x.terms)]
+    others = trajectory.dynamics.problem.valued
+    if mixed:
+        ways = ["turn the body in other ways", "add its FrameAttitude, FramePose or Direction", "state smaller priors"]
+        if not found.coupled and any(m.noise is not None and not m.has_default for m in others):
+            ways.append("smooth with coupled=True, where torques and wrenches tell of the states, too")
+        words.append(f"biases pass for positions: {'; '.join(ways)}")
+    if len(mixed) < len(found.biases):
+        words.append(
+            "biases that nothing else checks: state smaller priors (std), from a calibration, or add a sensor of the "
+            "same quantity"
+        )
+    if found.additions is None:
+        words.append("the available sensors are not enough, all of them together")
+    elif found.additions:
+        words.append(f"add {'; '.join(m.name for m in found.additions)}")
+    return tuple(words)

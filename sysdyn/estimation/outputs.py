@@ -1,0 +1,227 @@
+"""Results of instants whose states are estimated: outputs with standard deviations, put together to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.estimation import kalman_smoother
+from sysdyn.estimation.covariances import Covariances
+from sysdyn.estimation.ekf import Belief
+from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.outliers import Event, snooped
+from sysdyn.estimation.residuals import EXACT_SHARE, Lines, Readings, in_parts
+from sysdyn.estimation.run import Run
+from sysdyn.estimation.state_trajectory import Path
+from sysdyn.measurements.measurement import output_name
+from sysdyn.measurements.state_sensors import Stance
+
+# Rounds of biases from dynamic variables, whose rows bend with the tilt (chosen).
+ROUNDS_OF_BIASES = 3
+
+
+class Piece(NamedTuple):
+    """Results of the time steps of a window: path, standard deviations of the unknowns, outputs with theirs, switches.
+
+    forces: χ² of measured dynamic variables at the states estimated from sensors of motion, and degrees of freedom.
+    """
+
+    path: Path
+    std: np.ndarray
+    values: dict[str, tuple[np.ndarray, np.ndarray]]
+    active: Mapping[str, np.ndarray]
+    forces: tuple[float, int] = (0.0, 0)
+
+
+def pieces_of(
+    trajectory: Trajectory, whole: Path, of_path: Covariances, readings: Readings, robust: bool, events: list[Event],
+    told: Told | None = None,
+) -> list[Piece]:  # fmt: skip
+    """Results along a path with these covariances, as many instants at a time as memory is made for.
+
+    robust: readings of dynamic variables that are beyond belief are dropped, and noted in `events`; those of a coupled
+    path have been tested before. told: what dynamic variables told of biases of this path before.
+    """
+    if not (trajectory.dynamics.outputs or len(trajectory.dynamics.exact)):
+        return [Piece(whole, np.sqrt(np.maximum(of_path.diagonal(), 0.0)), {}, readings.active)]
+    pieces = []
+    for part in in_parts(len(whole), trajectory.dynamics):
+        path, P, read = whole.part(part), of_path.part(part).dense(), readings.part(part)
+        if told is not None:
+            path, P = told.without(path, P, part)
+        forces = 0.0, 0
+        if not trajectory.coupled:
+            path, P, read, dropped, forces = _tested(trajectory, path, P, read, robust)
+            events += [e._replace(instant=e.instant + part.start) for e in dropped]
+        std = np.sqrt(np.maximum(np.einsum("nii->ni", P), 0.0))
+        pieces.append(Piece(path, std, trajectory.dynamics.results(path, read, P), read.active, forces))
+    return pieces
+
+
+def _tested(
+    trajectory: Trajectory, before: Path, of_before: np.ndarray, readings: Readings, robust: bool
+) -> tuple[Path, np.ndarray, Readings, list[Event], tuple[float, int]]:
+    """(states and covariances of single instants with their dynamic variables, inliers, outliers, `Piece.forces`)."""
+    left, events = readings, list[Event]()
+    if robust:
+        left, events = snooped(trajectory.dynamics, before, readings, of_before)
+    lines = trajectory.dynamics.at(before, left)
+    noisy = ~lines.exact
+    J, r = lines.J[:, noisy], lines.r[:, noisy]
+    S = J @ of_before @ J.swapaxes(1, 2) + np.eye(J.shape[1])
+    squares = float(np.vdot(r, np.linalg.solve(S, r[..., None])[..., 0]))
+    freedoms = trajectory.dynamics.counted(left) - len(before) * int(lines.exact.sum())
+    return *_informed(trajectory, before, of_before, lines), left, events, (squares, freedoms)
+
+
+class Told(NamedTuple):
+    """Normal equations δ^T H δ + 2 h^T δ of biases with these columns (m,), from dynamic variables; H (N, m, m)."""
+
+    columns: np.ndarray
+    H: np.ndarray
+    h: np.ndarray
+
+    def without(self, path: Path, P: np.ndarray, part: slice) -> tuple[Path, np.ndarray]:
+        """States and covariances of instants from all but their own dynamic variables."""
+        s, H, h = self.columns, self.H[part], self.h[part]
+        left = np.linalg.inv(P[:, s[:, None], s])
+        before = np.linalg.inv(left - H)
+        change = (before @ h[..., None])[..., 0]
+        return path.moved((_gains(P, s) @ change[..., None])[..., 0]), _with_biases_of(P, s, before)
+
+
+def with_biases(
+    trajectory: Trajectory, path: Path, covariances: Covariances, readings: Readings, robust: bool
+) -> tuple[Path, Covariances, Told]:
+    """The path and covariances with what dynamic variables tell of biases, over time.
+
+    Errors of states that go along with a bias last as it does: x = G β + e, G = Cov(x, β) Cov(β)⁻¹. β is estimated from
+    all instants, and e counts as noise of the rows, from instant to instant. Friedland (1969), "Treatment of bias in
+    recursive filtering".
+    """
+    own, s, n = trajectory.unknowns, trajectory.slow, len(path)
+    m, places = len(s), s - own.n_states
+    Phi, Q = (x[:, places, None] * np.eye(m) for x in own.walk(np.diff(path.t)))
+    first = covariances.part(slice(0, 1)).dense()[0][s[:, None], s]
+    H, h, step, P_now = np.zeros((n, m, m)), np.zeros((n, m)), np.zeros((n, m)), np.zeros((0, m, m))
+    for _ in range(ROUNDS_OF_BIASES):
+        for part in in_parts(n, trajectory.dynamics):
+            P = covariances.part(part).dense()
+            G = _gains(P, s)
+            some, left = path.part(part).moved((G @ step[part, :, None])[..., 0]), readings.part(part)
+            if robust:
+                now = _with_biases_of(P, s, P_now[part]) if len(P_now) else P
+                left, _ = snooped(trajectory.dynamics, some, left, now)
+            lines = trajectory.dynamics.at(some, left)
+            J, r = lines.J[:, ~lines.exact], lines.r[:, ~lines.exact]
+            shown = J @ G
+            S = J @ _with_biases_of(P, s, np.zeros((m, m))) @ J.swapaxes(1, 2) + np.eye(J.shape[1])
+            r = r - (shown @ step[part, :, None])[..., 0]
+            both = shown.swapaxes(1, 2) @ np.linalg.solve(S, np.concatenate([shown, r[..., None]], axis=2))
+            H[part], h[part] = both[:, :, :-1], both[:, :, -1]
+        solved = kalman_smoother.solve(
+            kalman_smoother.DenseChain(H, h, Phi, np.zeros((n - 1, m)), Q, np.zeros(m), first), covariances=True
+        )
+        step, P_now = solved.step, solved.P
+    # about the path that is returned: H (step + δ) + h
+    told = Told(s, H, h + (H @ step[..., None])[..., 0])
+    columns = covariances.together(s)
+    moved, dense = np.zeros((n, own.size)), np.zeros((n, len(columns), len(columns)))
+    for part in in_parts(n, trajectory.dynamics):
+        P = covariances.part(part).dense()
+        moved[part] = (_gains(P, s) @ step[part, :, None])[..., 0]
+        dense[part] = _with_biases_of(P, s, P_now[part])[:, columns[:, None], columns]
+    return path.moved(moved), covariances.replaced(columns, dense), told
+
+
+def _gains(P: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """Cov(x, β) Cov(β)⁻¹ (N, k, m) of covariances P (N, k, k) with β their columns s (m,)."""
+    own = P[:, s[:, None], s]
+    size = np.sqrt(np.einsum("nii->ni", own))
+    scaled = own / (size[:, :, None] * size[:, None, :])
+    return np.linalg.solve(scaled, P[:, s] / size[:, :, None]).swapaxes(1, 2) / size[:, None, :]
+
+
+def _with_biases_of(P: np.ndarray, s: np.ndarray, of_biases: np.ndarray) -> np.ndarray:
+    """Covariances P (N, k, k) if those of their columns s are these (…, m, m)."""
+    G = _gains(P, s)
+    return P + G @ (of_biases - P[:, s[:, None], s]) @ G.swapaxes(1, 2)
+
+
+def carried(belief: Belief, kept: tuple[Path, np.ndarray], found: tuple[Path, np.ndarray], s: np.ndarray) -> Belief:
+    """A belief with what dynamic variables told of biases until just before it, of columns s (m,).
+
+    kept, found: path and covariance (size, size) of the last instant before, without and with it.
+    """
+    own, t = belief.path.unknowns, belief.path.t
+    places = s - own.n_states
+    left, walk = (x[0, places] for x in own.walk(t - found[0].t))
+    block = np.ix_(s, s)
+    before, after = (np.linalg.inv(left[:, None] * P[block] * left + np.diag(walk)) for _, P in (kept, found))
+    first, last = (left * x.biases[0, places] for x, _ in (kept, found))
+    now = np.linalg.inv(belief.P[block])
+    P = np.linalg.inv(now + after - before)
+    beta = P @ (now @ belief.path.biases[0, places] + after @ last - before @ first)
+    change = _gains(belief.P[None], s)[0] @ (beta - belief.path.biases[0, places])
+    whole = _with_biases_of(belief.P[None], s, P)[0]
+    return Belief(belief.path.moved(change[None]), 0.5 * (whole + whole.T))
+
+
+def missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
+    """{measurement: values that a log does not have}; stances and priors aside."""
+    found = {}
+    for m in (*trajectory.problem.state_sensors, *trajectory.problem.custom):
+        if m.noise is not None and not m.has_default and m.name not in trajectory.problem.opposites:
+            found[m.name] = int(np.sum(~read.active[m.name]))
+    return {name: n for name, n in found.items() if n}
+
+
+def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, lines: Lines) -> tuple[Path, np.ndarray]:
+    """The states of single time steps, updated by the measurements of dynamic variables."""
+    if not len(trajectory.dynamics.exact):
+        return path, P
+    told = (lines.J != 0.0).any(axis=(0, 2))
+    J, r = lines.J[:, told], lines.r[:, told]
+    if not J.shape[1]:
+        return path, P
+    PJ = P @ J.swapaxes(1, 2)
+    S = J @ PJ
+    j = np.arange(S.shape[1])
+    own = S[:, j, j]
+    S[:, j, j] += np.where(lines.exact[told], EXACT_SHARE**2 * own, 1.0) + (own == 0.0)
+    K = np.linalg.solve(S, PJ.swapaxes(1, 2)).swapaxes(1, 2)
+    after = P - K @ PJ.swapaxes(1, 2)
+    return path.moved(-(K @ r[..., None])[..., 0]), 0.5 * (after + after.swapaxes(1, 2))
+
+
+def joined(
+    trajectory: Trajectory, pieces: Sequence[Piece], events: Sequence[Event], chosen: tuple[str, ...],
+    kappa: np.ndarray, gaps: Mapping[str, int], fit: tuple[float, int],
+) -> Run:  # fmt: skip
+    """The run of successive pieces; gaps: missing values by measurement; fit: χ² and its degrees of freedom."""
+    problem, own = trajectory.problem, trajectory.unknowns
+    q, rates, biases = (np.concatenate([getattr(x.path, name) for x in pieces]) for name in ("q", "rates", "biases"))
+    t, std = np.concatenate([x.path.t for x in pieces]), np.concatenate([x.std for x in pieces])
+    deviations = dict(zip(("q", "qd", "qdd"), np.split(std[:, : 3 * own.model.nv], 3, axis=1), strict=True))
+    groups = trajectory.groups
+    values = {}
+    for name in map(output_name, trajectory.dynamics.outputs):
+        both = (np.concatenate([x.values[name][k] for x in pieces]) for k in (0, 1))
+        values[name], deviations[name] = (x.reshape(len(t), *groups[name].shape) for x in both)
+    of_biases = std[:, own.n_states :]
+    named = [e._replace(component=trajectory.components[e.measurement][int(e.component)]) for e in events]
+    contacts = {
+        m.name: np.concatenate([x.active[m.name].any(axis=1) for x in pieces])
+        for m in problem.state_sensors if isinstance(m.of, Stance)
+    }  # fmt: skip
+    return Run(
+        problem=problem, t=t, q=q, qd=rates[:, 0], qdd=rates[:, 1],
+        events=tuple(sorted(named, key=lambda e: e.instant)), contacts=contacts, chosen=chosen,
+        motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=trajectory.motion.order,
+        coupled=trajectory.coupled, missing=gaps, _values=values, _std=deviations, _groups=groups,
+        _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},
+        _fit=fit, _forces=(sum(x.forces[0] for x in pieces), sum(x.forces[1] for x in pieces)),
+        jitter=trajectory.jitter,
+    )  # fmt: skip

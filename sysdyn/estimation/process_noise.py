@@ -1,0 +1,213 @@
+"""Densities of motion from a log: by the likelihood of encoders, and by expectation maximisation of a smoothed path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput
+from sysdyn.estimation.covariances import Covariances
+from sysdyn.estimation.process_model import Motion, covariance, information, transition
+from sysdyn.estimation.residuals import FAR_SQUARED
+from sysdyn.estimation.state_trajectory import Path
+from sysdyn.model import Model
+from sysdyn.program.arrays import float_array
+
+# Densities that are tried for a joint, in units of its encoder's noise by Δ^(p − ½): below, motion is lost in noise,
+# beyond, every reading is believed (chosen; half a decade apart, then refined by a parabola).
+LEAST_DENSITY, GREATEST_DENSITY, DENSITIES = -8.0, 3.0, 45
+# Stretches of a log from which densities are taken, and most instants of each (chosen).
+STRETCHES, STRETCH = 4, 1000
+# Burn-in: first readings of an encoder in a stretch, which the likelihood omits until the filter has forgotten its
+# initial state. At most BURN_IN, at most a share of the readings, and at least the highest order (chosen).
+BURN_IN, BURN_IN_SHARE, LEAST_BURN_IN = 20, 0.25, 4
+# Densities whose log-likelihood is this much below the maximum are rejected: one standard deviation (chosen).
+REJECTED = 0.5
+# Steps in time beyond which a log has a gap, in units of its median step: they tell nothing of motion (chosen).
+LONGEST_STEP = 20.0
+# Standard deviation of a normal distribution by the median of its absolute values.
+BY_MEDIAN = 1.4826
+# Share of the variance of the slope by a jump, if motion were known, below which readings do not tell it: rounding of
+# covariances (chosen).
+UNTOLD_JUMP = 1e-6
+# Variances of the first state, in units of the encoder's (chosen: beyond the range of motions).
+WIDE = 1e8
+
+
+def of_stretches(n: int) -> np.ndarray:
+    """Rows of a log of n by which encoders tell densities: all, or those of its stretches, one after the other."""
+    if n <= STRETCHES * STRETCH:
+        return np.arange(n)
+    starts = np.linspace(0, n - STRETCH, STRETCHES).astype(int)
+    return (starts[:, None] + np.arange(STRETCH)).reshape(-1)
+
+
+def of_encoders(
+    t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, joint: np.ndarray, order: int,
+    further: np.ndarray | float = 0.0,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Maximum-likelihood densities κ (m,) of m joints, and log-likelihoods (m,), by the innovations of encoders.
+
+    t (N,) [s], z (N, k) readings, on (N, k) bool, std (k,), joint (k,): index of each encoder's joint, order: of the
+    process, further (N, k): variances of the readings in addition to std². Log-likelihoods of the encoders of a joint
+    are added. If the least density tried is accepted, as for a joint at rest, κ is the greatest accepted density; it is
+    NaN if the greatest density tried is accepted. Filters of all encoders, densities and stretches run in parallel.
+    """
+    (n, k), m = z.shape, int(joint.max()) + 1
+    starts = np.unique(np.linspace(0, max(n - STRETCH, 0), STRETCHES).astype(int)) if n > STRETCH else np.array([0])
+    length = min(n, STRETCH)
+    at = starts[:, None] + np.arange(length)
+    dt = np.minimum(np.diff(t[at], axis=1), LONGEST_STEP * np.median(np.diff(t)))  # (stretches, length − 1)
+    unit = np.full(m, np.inf)
+    np.minimum.at(unit, joint, std / np.median(np.diff(t)) ** (order - 0.5))
+    grid = 10.0 ** np.linspace(LEAST_DENSITY, GREATEST_DENSITY, DENSITIES)
+    found = np.zeros((DENSITIES, k))
+    phi, Q = transition(dt, order), covariance(dt, order)
+    y, seen = z[at] / std, on[at]  # (stretches, length, k), in units of the noise
+    noise = np.broadcast_to(1.0 + further / std**2, z.shape)[at]
+    number = seen.cumsum(axis=1)
+    burn_in = np.clip(BURN_IN_SHARE * number[:, -1], LEAST_BURN_IN, BURN_IN)
+    counted = seen & (number > burn_in[:, None])
+    shape = (len(starts), DENSITIES, k)
+    x, P = np.zeros((order, *shape)), np.zeros((order, order, *shape))
+    x[0] = np.take_along_axis(y, seen.argmax(axis=1)[:, None], axis=1)
+    for i, scale in enumerate(np.median(dt) ** -np.arange(order)):
+        P[i, i] = WIDE * scale * scale
+    spread = (grid[:, None] * unit[joint] / std) ** 2
+    # entries first, which are few: stacks of small matrices take ten times as long
+    phi, Q = (np.moveaxis(a, (0, 1), (-2, -1))[..., None, None] for a in (phi, Q))
+    for i in range(length):
+        if i:
+            F = phi[0, :, :, i - 1]
+            x, A = _ahead(x, F, order), _ahead(P, F, order)
+            P = _ahead(A.swapaxes(0, 1), F, order)
+            P = 0.5 * (P + P.swapaxes(0, 1)) + Q[:, :, :, i - 1] * spread
+        S = P[0, 0] + noise[:, i][:, None]
+        e = y[:, i][:, None] - x[0]
+        S = np.maximum(S, e * e / FAR_SQUARED)  # residuals beyond belief count as if they were at its limit
+        here = np.broadcast_to(seen[:, i][:, None], shape)
+        found -= 0.5 * np.where(counted[:, i][:, None], np.log(S) + e * e / S, 0.0).sum(axis=0)
+        x += np.where(here, P[0] * (e / S), 0.0)
+        gain = np.where(here, P[0] / np.sqrt(S), 0.0)
+        P -= gain[:, None] * gain
+    total = np.zeros((m, DENSITIES))
+    np.add.at(total, joint, found.T)
+    j, best = np.arange(m), np.clip(total.argmax(axis=1), 1, DENSITIES - 2)
+    a, b, c = total[j, best - 1], total[j, best], total[j, best + 1]
+    curve = a - 2.0 * b + c
+    shift = np.where(curve < 0.0, 0.5 * (a - c) / np.where(curve < 0.0, curve, 1.0), 0.0)
+    step = (GREATEST_DENSITY - LEAST_DENSITY) / (DENSITIES - 1)
+    kappa = unit * 10.0 ** (LEAST_DENSITY + step * (best + np.clip(shift, -1.0, 1.0)))
+    likelihood = total.max(axis=1)
+    accepted = total > likelihood[:, None] - REJECTED
+    greatest = DENSITIES - 1 - accepted[:, ::-1].argmax(axis=1)
+    kappa = np.where(accepted[:, 0], unit * grid[greatest], kappa)
+    return np.where(accepted[:, -1], np.nan, kappa), likelihood
+
+
+def _ahead(x: np.ndarray, F: np.ndarray, order: int) -> np.ndarray:
+    """Σ_j F[j] x[i + j] of x (order, …), F (order, …) the first row of a transition."""
+    found = x.copy()
+    for j in range(1, order):
+        found[: order - j] += F[j] * x[j:]
+    return found
+
+
+def groups(motion: Motion) -> list[np.ndarray]:
+    """Degrees of freedom whose densities are the same: one of a joint with one, the turns and the shifts of others."""
+    model, found = motion.model, []
+    for i, joint in enumerate(model.joints):
+        part = np.arange(model.nv)[model.v_slice(i)]
+        if joint.nv == 6:
+            found += [part[:3], part[3:]]
+        elif joint.kind == "planar":
+            found += [part[:2], part[2:]]
+        elif joint.nv:
+            found.append(part)
+    return found
+
+
+def expected(path: Path, covariances: Covariances, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
+    """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these.
+
+    covariances: with Λ behind each step. The expected square of the noise of a step, in units of Q, is its own with the
+    trace of 1 − Q Λ, however little of it is told (Koopman 1993, "Disturbance smoother for state space models").
+    """
+    p, dt = path.unknowns.motion.order, np.diff(path.t)
+    told = np.einsum("nij,nijv->v", covariance(dt, p), _later(path, covariances)) * density**2
+    share, found = squares(path, density) + p * len(dt) - told, density.copy()
+    for group in groups(path.unknowns.motion):
+        if learnt[group].any():
+            found[group] = density[group] * np.sqrt(share[group].sum() / (len(dt) * p * len(group)))
+    return found
+
+
+def _later(path: Path, covariances: Covariances) -> np.ndarray:
+    """Λ (N − 1, p, p, nv) behind each step, of each degree of freedom by itself.
+
+    In the error behind a step rather than in that of the motion, which differ by the turn of the latter.
+    """
+    p, nv = path.unknowns.motion.order, path.unknowns.model.nv
+    own = np.arange(p * nv).reshape(p, nv)
+    first, second = (np.broadcast_to(x, (p, p, nv)) for x in (own[:, None], own))
+    return covariances.later(first, second)
+
+
+def jumps(path: Path, density: np.ndarray, covariances: Covariances | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(slopes of the squares by a jump of a velocity in a step (N − 1, nv), their standard deviations, alike).
+
+    Slopes are Q⁻¹ e of the errors of a smoothed path, and their variances are in Λ; divided by them the jump that
+    explains most by itself. density: (nv,) or (N − 1, nv). Without covariances, which have Λ behind each step,
+    deviations are those of most steps; inf if a jump is not told. De Jong and Penzer (1998), "Diagnosing shocks in time
+    series".
+    """
+    motion, dt = path.unknowns.motion, np.diff(path.t)
+    weight = information(dt, motion.order)
+    e, _ = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+    slope = np.einsum("nj,njv->nv", weight[:, 1], e) / density**2
+    if covariances is None:
+        variance = np.broadcast_to((BY_MEDIAN * np.median(np.abs(slope), axis=0)) ** 2, slope.shape)
+    else:
+        velocity = motion.model.nv + np.arange(motion.model.nv)
+        variance = covariances.later(velocity, velocity)
+        variance = np.where(variance > UNTOLD_JUMP * weight[:, 1, 1, None] / density**2, variance, 0.0)
+    return slope, np.where(variance > 0.0, np.sqrt(variance), np.inf)
+
+
+def squares(path: Path, density: np.ndarray) -> np.ndarray:
+    """Σ e^T Q⁻¹ e (nv,) of the errors of a path between its instants, of each degree of freedom."""
+    return np.asarray(each_square(path, density).sum(axis=0))
+
+
+def each_square(path: Path, density: np.ndarray) -> np.ndarray:
+    """e^T Q⁻¹ e (N − 1, nv) of the errors of a path between its instants, of each degree of freedom."""
+    motion, dt = path.unknowns.motion, np.diff(path.t)
+    e, _ = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+    e = e / density[..., None, :]
+    return np.asarray(np.einsum("niv,nij,njv->nv", e, information(dt, motion.order), e, optimize=True))
+
+
+def by_joint(model: Model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:
+    """(nv,) of one number, (nv,), or numbers by names of joints or degrees of freedom, NaN for the others.
+
+    Raises InvalidInput for numbers that are not positive and finite, UnknownName.
+    """
+    if isinstance(density, Mapping):
+        found, place = np.full(model.nv, np.nan), {name: k for k, name in enumerate(model.dof_names)}
+        for name, value in density.items():
+            x = float_array(f"density of {name!r}", value)
+            found[place[name] if name in place else model.v_slice(model.joint_index(name))] = _positive(x)
+        return found
+    x = float_array("density", density)
+    if x.shape not in ((), (model.nv,)):
+        raise InvalidInput(f"density has shape {x.shape}: a number, ({model.nv},) or numbers by joint are needed")
+    return np.array(np.broadcast_to(_positive(x), model.nv))
+
+
+def _positive(x: np.ndarray) -> np.ndarray:
+    if not ((x > 0.0) & np.isfinite(x)).all():
+        raise InvalidInput(
+            f"a density of motion is {x[~((x > 0.0) & np.isfinite(x))][0]}: it must be positive and finite"
+        )
+    return x

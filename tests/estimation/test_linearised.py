@@ -1,0 +1,208 @@
+"""The chain about a path: its slope is that of the objective, at paths far from the prior, for joints of any kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.estimation.ekf import Belief, Filter
+from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.gauge_freedom import Unseen
+from sysdyn.estimation.gauss_newton import Smoother
+from sysdyn.estimation.linearization import Linearised
+from sysdyn.estimation.measurement_data import read
+from sysdyn.estimation.residuals import Readings
+from sysdyn.estimation.state_trajectory import Path
+
+# Readings are of no motion, so that their steps may be taken for whole turns.
+pytestmark = pytest.mark.filterwarnings("ignore::sysdyn.errors.LogWarning")
+
+KINDS = ("free", "spherical", "planar", "revolute")
+INSTANTS = 4
+# Standard deviation of a direction of the first position that is held, as those that nothing tells are.
+HELD = 1e-6
+
+
+def trajectory(kind: str, order: int):
+    """(trajectory, a path, its readings, a generator): two joints of this kind, errors that last."""
+    model, rng = sd.random_tree(2, seed=3, joints=(kind,)), np.random.default_rng(1)
+    encoders = [x for i, x in enumerate(model.joint_names) if model.joints[i].nv == 1]
+    tip = (model.body_names[-1], np.eye(4))
+    problem = sd.Problem(model, [
+        *([sd.JointPosition(encoders, noise=1e-3, name="encoders")] if encoders else []),
+        sd.Gyroscope(tip, noise=1e-2, bias=sd.GaussMarkov(0.1, 0.05), name="gyro"),
+        sd.Stance(tip, noise=1e-2, bias=sd.RandomWalk(0.1, 0.1), name="foot"),
+        sd.JointTorque("all", noise=0.3, bias=sd.Constant(1.0), name="torques"),
+        sd.ExternalWrench("all", name="none"),
+    ])  # fmt: skip
+    t = np.array([0.0, 0.01, 0.03, 0.04])
+    q, qd, qdd = model.random_state(seed=2, batch=INSTANTS)
+    shown = sd.predict(problem, q, qd, qdd, state_sensors=True)
+    readings = read(problem, {"t": t, **{k: x for k, x in shown.items() if k in {m.name for m in problem.valued} or k in
+                                         ("encoders", "gyro", "foot")}})  # fmt: skip
+    found = Trajectory(problem, ("tau",), 0.04, order, False)
+    rates = rng.standard_normal((INSTANTS, order - 1, model.nv))
+    path = Path(found.unknowns, t, q, rates, rng.standard_normal((INSTANTS, found.unknowns.n_biases)))
+    return found, path, readings, rng
+
+
+@pytest.mark.parametrize("order", [3, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_descends_by_what_it_says(kind, order):
+    own, path, readings, rng = trajectory(kind, order)
+    first = path.part(slice(0, 1)).moved(0.5 * rng.standard_normal((1, own.unknowns.size)))
+    P, _ = prior(own, rng)
+    equations = Linearised(own.unknowns, own.kinematic, np.full(own.model.nv, 50.0), Belief(first, P))
+    least = equations.about(path, readings)
+    step, h = equations.sweep(least).step, 1e-6
+    ahead, behind = (equations.about(path.moved(x * step), readings).objective for x in (h, -h))
+    slope = (ahead - behind) / (2.0 * h)
+    # the objective of the chain is a parabola, whose slope is −2 δ^T H δ at first, and 0 after the step
+    assert slope == pytest.approx(-2.0 * _curvature(equations, path, readings, step), rel=1e-4)
+
+
+def _curvature(equations: Linearised, path: Path, readings, step: np.ndarray) -> float:
+    """δ^T H δ of the chain along a step."""
+    total = 0.0
+    for part in equations.about(path, readings).parts:
+        for i, chosen in enumerate(part.columns):
+            x, d = part.one(i), step[:, chosen]
+            k = d.shape[1]
+            J, Phi, Q = x.J.dense(x.r.shape[1], k), x.Phi.dense(k, k), x.Q.dense(k, k)
+            e, shown = d[1:] - np.einsum("nij,nj->ni", Phi, d[:-1]), np.einsum("nij,nj->ni", J, d)
+            total += float(d[0] @ np.linalg.solve(x.P, d[0])) + float((shown * shown).sum())
+            total += sum(float(a @ np.linalg.solve(y, a)) for a, y in zip(e, Q, strict=True))
+    return total
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_direction_that_is_held_stays_held_where_readings_turn_the_state(kind):
+    own, path, readings, rng = trajectory(kind, 3)
+    P, held = prior(own, rng)
+    start = path.part(slice(0, 1)).moved(0.5 * rng.standard_normal((1, own.unknowns.size)))
+    filter_ = Filter(own.unknowns, own.kinematic, np.full(own.model.nv, 50.0), gate=False)
+    found = filter_.updated(Belief(start, P), readings.part(slice(0, 1)))
+    away = found.path.beyond(start)
+    assert np.abs(away).max() > 0.05 and abs(away[: own.model.nv] @ held) < 1e-5
+    back = own.unknowns.turned(found.P, away, back=True)[: own.model.nv, : own.model.nv]
+    assert held @ back @ held < 4.0 * HELD**2
+
+
+def flying(n: int, resting: bool) -> tuple[Linearised, Path, Readings, list[Unseen]]:
+    """(equations, a path that fits, readings, what nothing tells) of a body with an IMU that sees its velocity."""
+    model, size = sd.random_tree(1, seed=0, joints=("free",)), np.array([0.1, 0.1, 0.1, 1.0, 1.0, 1.0])
+    imu = (model.body_names[0], np.eye(4))
+    problem = sd.Problem(model, [
+        sd.Gyroscope(imu, noise=2e-3, bias=sd.RandomWalk(1e-5), name="gyro"),
+        sd.Velocimeter(imu, noise=1e-2, name="speed"),
+        sd.Accelerometer(imu, noise=0.05, bias=sd.RandomWalk(1e-4), name="acc"),
+        sd.ExternalWrench("all", name="none"),
+    ])  # fmt: skip
+    t, step, phase = 0.01 * np.arange(n), 1e-3, np.arange(6.0)
+
+    def rates(t: np.ndarray) -> np.ndarray:
+        return (size * np.sin(4.0 * t[:, None] + phase) + [0.0, 0.0, 0.5, 0.5, 0.0, 0.0]) * (not resting)
+
+    q = [model.neutral()]
+    for twist in rates(step * np.arange(0.5, 10 * n)):
+        q.append(model.integrate(q[-1], step * twist))
+    qdd = 4.0 * size * np.cos(4.0 * t[:, None] + phase) * (not resting)
+    shown = sd.predict(problem, np.array(q[:-1:10]), rates(t), qdd, state_sensors=True, seed=0)
+    readings = read(problem, {"t": t, **{name: shown[name] for name in ("gyro", "speed", "acc")}})
+    own, kappa = Trajectory(problem, (), float(t[-1]), 3, False), np.full(6, 30.0)
+    belief, _ = own.belief(readings, None, kappa)
+    equations = Linearised(own.unknowns, own.kinematic, kappa, belief, own.gone)
+    found, converged = Smoother(equations, False).solve(own.first_path(belief, readings, kappa), readings)
+    assert converged and len(own.gone) == 4
+    return equations, found.path, readings, own.gone
+
+
+@pytest.mark.slow
+def test_a_step_that_turns_and_shifts_the_robot_in_the_world_does_what_it_foretells():
+    """A gyroscope that is turned about the vertical by 0.2 rad/s: after 4 s headings and positions are far away."""
+    equations, path, readings, gone = flying(400, resting=False)
+    turning = readings.y["gyro"] + 0.2 * gone[3].tangent(path.q)[:, :3]
+    other = replace(readings, y={**readings.y, "gyro": turning})
+    least = equations.about(path, other)
+    swept = equations.sweep(least)
+    assert np.abs(swept.step[:, :6]).max() > 0.3
+    plain, own = path.moved(swept.step), equations.moved(least, swept.step, other)
+    states = equations.sources[0]
+    np.testing.assert_allclose(states.at(own, other).r, states.at(plain, other).r, rtol=0, atol=1e-10)
+    away = [equations.about(x, other).objective - swept.least for x in (plain, own)]
+    assert away[0] > 1e4 and away[1] < 0.1 * away[0]
+
+
+def test_biases_take_up_what_a_tilt_does_beyond_its_first_order():
+    equations, path, readings, _ = flying(50, resting=True)
+    unknowns, source, tilt = equations.unknowns, equations.sources[1], 0.2
+    least, step = equations.about(path, readings), np.zeros((len(path), equations.unknowns.size))
+    J, place = source.at(path, readings).J[0], unknowns.biases["acc"].place
+    biases = np.arange(place.start, place.stop) + unknowns.n_states
+    step[:, 0], step[:, biases] = tilt, -tilt * np.linalg.solve(J[:, biases], J[:, 0])
+    paths = path, path.moved(step), equations.moved(least, step, readings)
+    before, plain, own = (source.at(x, readings).r for x in paths)
+    assert np.abs(plain - before).max() > 3.0 and np.abs(own - before).max() < 0.3
+
+
+@pytest.mark.parametrize("kind, tolerance", [("revolute", 1e-9), ("free", 1e-2)])
+def test_the_path_of_all_instants_is_the_one_that_goes_back_from_instant_to_instant(kind, tolerance):
+    own, path, readings, _ = trajectory(kind, 3)
+    filter_ = Filter(own.unknowns, own.kinematic, np.full(own.model.nv, 50.0))
+    belief, found, ahead = Belief(path.part(slice(0, 1)), 1e-4 * np.eye(own.unknowns.size)), [], []
+    for k in range(INSTANTS):
+        if k:
+            belief = filter_.predicted(belief, float(path.t[k]))
+            ahead.append(belief)
+        belief = filter_.updated(belief, readings.part(slice(k, k + 1)))
+        found.append(belief)
+    last, expected = filter_.path(found, ahead), filter_.backwards(found, ahead)
+    for k, x in enumerate(expected):
+        off, moved = (last.part(slice(k, k + 1)).beyond(y.path) for y in (x, found[k]))
+        assert np.abs(off).max() <= tolerance * np.abs(moved).max() + 1e-12, (np.abs(off).max(), np.abs(moved).max())
+    assert np.abs(last.part(slice(0, 1)).beyond(found[0].path)).max() > 1e-3
+    assert filter_.path(found[:1], []).t.tolist() == path.t[:1].tolist()
+
+
+class Counted(Linearised):
+    """Equations that count how often they are swept."""
+
+    count = 0
+
+    def sweep(self, *given, **options):
+        self.count += 1
+        return super().sweep(*given, **options)
+
+
+def test_a_linear_problem_takes_one_sweep_and_one_after_each_round():
+    model, t = sd.chain(3, seed=1), 2e-3 * np.arange(40)
+    problem = sd.Problem(model, [sd.JointPosition("all", noise=1e-3, name="encoders"), sd.ExternalWrench("all")])
+    q = np.sin(np.outer(t, [3.0, 4.0, 5.0])) + 1e-3 * np.random.default_rng(0).standard_normal((40, 3))
+    readings, own = read(problem, {"t": t, "encoders": q}), Trajectory(problem, (), 0.08, 3, False)
+    kappa = np.full(3, 10.0)
+    belief, _ = own.belief(readings, None, kappa)
+    equations = Counted(own.unknowns, own.kinematic, kappa, belief)
+    first = own.first_path(belief, readings, kappa)
+    best, converged = Smoother(equations).solve(first, readings)
+    assert converged and equations.count == 1
+    assert np.abs(equations.sweep(best).step).max() < 1e-9
+    equations.count, q[20, 1] = 0, 3.0
+    found, left = Smoother(equations).run(first, replace(readings, y={"encoders": q}))
+    assert found.converged and equations.count == 3  # by Student's weights, without it, and with covariances
+    assert left.active["encoders"].sum() == 3 * 40 - 1
+    least = equations.about(found.path, left)
+    again = equations.sweep(least, covariances=True)
+    assert np.abs(again.step).max() < 1e-9
+    np.testing.assert_allclose(found.covariances.dense(), again.covariances.dense(), rtol=1e-9, atol=1e-20)
+
+
+def prior(own: Trajectory, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(P, the direction (nv,) of the positions that it holds)."""
+    P = np.eye(own.unknowns.size)
+    held = rng.standard_normal(own.model.nv)
+    held /= np.linalg.norm(held)
+    P[: own.model.nv, : own.model.nv] -= (1.0 - HELD**2) * np.outer(held, held)
+    return P, held
