@@ -19,7 +19,17 @@ from sysdyn.errors import InvalidInput
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.online.display import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Blocks, Pattern, matrix_pattern, raster
+from sysdyn.online.display import (
+    COLOURS,
+    FILL,
+    FURTHER,
+    KNOWN,
+    MULTIPLIER,
+    BlockLabels,
+    Pattern,
+    matrix_pattern,
+    raster,
+)
 from sysdyn.online.solver import Solver
 
 SUFFIXES = (".png", ".pdf", ".svg")
@@ -121,7 +131,7 @@ def _runs(values: Sequence[Any], key: Callable[[Any], Any]) -> list[tuple[int, i
     return list(zip(edges, [*edges[1:], len(values)], strict=True))
 
 
-def _strips(ax: Axes, n: int, rows: Blocks, cols: Blocks) -> None:
+def _strips(ax: Axes, n: int, rows: BlockLabels, cols: BlockLabels) -> None:
     """Draw strips with the kinds of rows (left) and columns (top)."""
     point = n / (72 * _INCHES)
     begin, thick = -0.5 - 6.5 * point, 4.5 * point
@@ -146,7 +156,7 @@ class _Span(NamedTuple):
     last: int
 
 
-def _spans(blocks: Blocks, model: Model) -> list[_Span]:
+def _spans(blocks: BlockLabels, model: Model) -> list[_Span]:
     """Split blocks into spans, one per body. In large models, spans of a chain of bodies are merged."""
     spans: list[_Span] = []
     for start, stop in _runs(blocks, lambda block: block[1]):
@@ -161,7 +171,7 @@ def _spans(blocks: Blocks, model: Model) -> list[_Span]:
     return spans
 
 
-def _brackets(ax: Axes, n: int, blocks: Blocks, model: Model, side: str) -> float:
+def _brackets(ax: Axes, n: int, blocks: BlockLabels, model: Model, side: str) -> float:
     """Draw inner brackets for bodies or chains and outer brackets for quantities. Returns their total width [pt]."""
     point = n / (72 * _INCHES)
     spans, names = _spans(blocks, model), model.body_names

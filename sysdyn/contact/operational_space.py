@@ -25,7 +25,7 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.offline.constrained import acceleration_rows
 from sysdyn.offline.recursion import BUDGET
-from sysdyn.online.robot_functions import Kinematics, Result
+from sysdyn.online.robot_functions import Kinematics, ResultDescription
 from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.graph import Expr
 from sysdyn.program.groups import Groups
@@ -41,16 +41,18 @@ _STATE = ("q", "qd")
 _NEED_INVERSE = {"inertia", "inverse", "projection"}
 
 
-def _results(m: int) -> dict[str, Result]:
+def _results(m: int) -> dict[str, ResultDescription]:
     """{name: description, arguments and shape} of each output of `operational_space`, for m constraint rows."""
     return {
-        "jacobian": Result("J of the rows J q̈ + J̇ q̇", ("q",), (m, "nv")),
-        "delassus": Result("Ω = J H⁻¹ J^T: accelerations of the rows per unit wrench", ("q",), (m, m)),
-        "inertia": Result("Λ = Ω⁻¹, the operational-space inertia", ("q",), (m, m)),
-        "inverse": Result("J̄ = H⁻¹ J^T Λ, the dynamically consistent inverse of J", ("q",), ("nv", m)),
-        "projection": Result("N = 1 − J̄ J: projection onto motions in the null space of J", ("q",), ("nv", "nv")),
-        "velocity": Result("J q̇ of the rows", _STATE, (m,)),
-        "acceleration": Result("J q̈ + J̇ q̇ of the rows without constraint forces", (*_STATE, "tau"), (m,)),
+        "jacobian": ResultDescription("J of the rows J q̈ + J̇ q̇", ("q",), (m, "nv")),
+        "delassus": ResultDescription("Ω = J H⁻¹ J^T: accelerations of the rows per unit wrench", ("q",), (m, m)),
+        "inertia": ResultDescription("Λ = Ω⁻¹, the operational-space inertia", ("q",), (m, m)),
+        "inverse": ResultDescription("J̄ = H⁻¹ J^T Λ, the dynamically consistent inverse of J", ("q",), ("nv", m)),
+        "projection": ResultDescription(
+            "N = 1 − J̄ J: projection onto motions in the null space of J", ("q",), ("nv", "nv")
+        ),
+        "velocity": ResultDescription("J q̇ of the rows", _STATE, (m,)),
+        "acceleration": ResultDescription("J q̈ + J̇ q̇ of the rows without constraint forces", (*_STATE, "tau"), (m,)),
     }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sysdyn.program.graph import Expr, Graph, constant_value, is_constant, is_zero
+from sysdyn.sparse.lu import Row
 
-Row = dict[int, Any]  # The entries of a row, float or Expr, by their columns.
+Block = tuple[str, int]  # A block of rows or unknowns: kind (or quantity) and body.
 
 
 class Combination(NamedTuple):

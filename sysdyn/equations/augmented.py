@@ -22,11 +22,12 @@ from functools import cached_property
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.equations.assembly import Assembly, Row
+from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.system import BlockSystem, System
 from sysdyn.measurements.noise import Noise
 from sysdyn.model.kinematics import path
 from sysdyn.sparse.condition import equilibration, rank_condition
+from sysdyn.sparse.lu import Row
 from sysdyn.sparse.superlu import factors
 
 # If the augmented matrix has a smaller reciprocal condition number, the equations without multipliers are checked too,

@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from sysdyn.equations.formulation import Formulation
-from sysdyn.equations.newton_euler import Rows
+from sysdyn.equations.newton_euler import EquationRows
 from sysdyn.errors import ProblemError, check_among
 from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement
@@ -33,7 +33,7 @@ class MeasurementRows:
     """
 
     def __init__(
-        self, form: Formulation, rows: Rows, model: Model, q: np.ndarray, qd: np.ndarray, X: list[np.ndarray],
+        self, form: Formulation, rows: EquationRows, model: Model, q: np.ndarray, qd: np.ndarray, X: list[np.ndarray],
         v: list[np.ndarray], shift: list[np.ndarray],
     ):  # fmt: skip
         self._form, self._rows, self._shift = form, rows, shift
@@ -91,7 +91,7 @@ class MeasurementRows:
             for equation, i, L in m.actions(context):
                 self._add_load(equation, i, columns, L)
 
-    def output(self, m: Measurement, galilean: bool) -> Rows:
+    def output(self, m: Measurement, galilean: bool) -> EquationRows:
         """The value y = Y d + b_Y of a measurement. galilean: y is independent of linear velocities, so they are 0."""
         names = m.components(self._form.problem.model)
         context, shift = (self._angular, []) if galilean else (self._context, self._shift)
@@ -101,7 +101,7 @@ class MeasurementRows:
                 f"measurement {m.name!r} gives a bias of shape {bias.shape}, but ({len(names)},) is needed: its "
                 "components"
             )
-        rows = Rows()
+        rows = EquationRows()
         rows.add(("y", 0), list(names), parts, list(bias))
         return rows
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sysdyn.equations.assembly import Block
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.inertia import first_moment
@@ -26,11 +27,9 @@ from sysdyn.model.kinematics import joint_placement, joint_transforms, velocitie
 from sysdyn.model.se3 import X_inverse, cross, cross_force
 from sysdyn.program.graph import is_zero
 
-Block = tuple[str, int]  # Quantity and body.
-
 
 @dataclass
-class Rows:
+class EquationRows:
     """Sparse rows of A d + b = 0 with the block (kind, body) and the name of each."""
 
     entries: list[dict[int, object]] = field(default_factory=list)
@@ -56,7 +55,7 @@ class Rows:
 def newton_euler(
     model: Model, layout: Layout, q: np.ndarray, qd: np.ndarray, begin: Callable[[int], None] | None = None,
     classical: bool = False, fx_frames: Mapping[int, np.ndarray] | None = None,
-) -> tuple[Rows, list[np.ndarray], list[np.ndarray]]:  # fmt: skip
+) -> tuple[EquationRows, list[np.ndarray], list[np.ndarray]]:  # fmt: skip
     """(rows, X, v) at q (nq,) and qd (nv,), arrays of floats or objects (Expr).
 
     begin(i) is called before the expressions of body i are written. classical: a is the classical acceleration of the
@@ -65,7 +64,7 @@ def newton_euler(
     """
     X = joint_transforms(model, q, begin)
     v, c = velocities(model, X, qd, begin)
-    rows, zero = Rows(), [0.0] * 6
+    rows, zero = EquationRows(), [0.0] * 6
     minus = np.array([[-1.0 if i == j else 0.0 for j in range(6)] for i in range(6)], dtype=object)
 
     def add(quantity: str, i: int, parts: list[tuple[str, int, np.ndarray]], b) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sysdyn.equations.assembly import Block
 from sysdyn.measurements.measurement import Constraint, Context
 from sysdyn.measurements.problem_class import driven_freedoms
 from sysdyn.measurements.statement import Statement
@@ -25,9 +26,6 @@ from sysdyn.model.kinematics import path
 
 # A coefficient is constant if it differs by less than this share between two random states (rounding errors).
 UNVARIED = 1e-9
-
-# A block of unknowns: quantity and body.
-Block = tuple[str, int]
 
 
 def propagated_blocks(problem: Statement) -> tuple[Block, ...]:

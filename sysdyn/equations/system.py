@@ -19,7 +19,7 @@ from sysdyn.codegen.double_double import run_double_double
 from sysdyn.equations.assembly import Assembly, Combination
 from sysdyn.equations.formulation import Formulation
 from sysdyn.equations.measurement_rows import MeasurementRows, measurement_row_name
-from sysdyn.equations.newton_euler import Rows, newton_euler
+from sysdyn.equations.newton_euler import EquationRows, newton_euler
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
@@ -413,7 +413,7 @@ class BlockSystem(System):
         inputs = (*zip(("q", "qd"), state, strict=True), *known.items(), *values, *parameters.items())
         return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), outputs)
 
-    def _reduced(self, graph: Graph, rows: Rows, value_of: Mapping[int, Expr]) -> Combination:
+    def _reduced(self, graph: Graph, rows: EquationRows, value_of: Mapping[int, Expr]) -> Combination:
         """Move known scalars without a column into b, and renumber columns; constants keep their exact value."""
         column, b = {c: k for k, c in enumerate(self.columns)}, list(rows.b)
         for r, row in enumerate(rows.entries):

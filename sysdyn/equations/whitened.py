@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from sysdyn.equations.assembly import Assembly, Row
+from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.augmented import bodies_of_columns
 from sysdyn.equations.formulation import formulate
 from sysdyn.equations.system import BlockSystem, System
@@ -18,6 +18,7 @@ from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.statement import Statement
 from sysdyn.program.graph import sqrt
+from sysdyn.sparse.lu import Row
 
 
 class WhitenedSystem(System):

@@ -56,7 +56,7 @@ COMPARED, ROUNDS = 16, 4
 # Sample size for estimating the share of singular states, and number of worst states that guide the next search.
 TESTED, GUIDING = 24, 6
 
-Inputs = dict[str, np.ndarray]  # {group of inputs: (N, size)}
+StateArrays = dict[str, np.ndarray]  # {group of inputs: (N, size)}
 
 
 class Results(NamedTuple):
@@ -75,7 +75,7 @@ class CheckedProgram:
     vanish only if the matrix is singular; None: all False. chunk: number of states per run.
     """
 
-    run: Callable[[Inputs], Results]
+    run: Callable[[StateArrays], Results]
     labels: Sequence[str]
     structural: np.ndarray | None = None
     chunk: int = CHECKED_STATES
@@ -89,7 +89,7 @@ class CheckedProgram:
 class SampledStates:
     """The states at which all programs of a system are checked. Singularity is computed on demand and cached."""
 
-    def __init__(self, system: System, inputs: Inputs):
+    def __init__(self, system: System, inputs: StateArrays):
         """inputs: (N, size) by group. Raises StructurallySingular if the system is singular at every state."""
         self.system, self.inputs, self.n = system, inputs, len(inputs["q"])
         self.lengths = travelled(system, inputs["q"])
@@ -113,7 +113,7 @@ class SampledStates:
             inputs["fx"] = np.zeros_like(inputs["fx"])
         return SampledStates(system, inputs)
 
-    def at(self, states: np.ndarray | slice) -> Inputs:
+    def at(self, states: np.ndarray | slice) -> StateArrays:
         return {name: x[states] for name, x in self.inputs.items()}
 
     def singular(self, states: np.ndarray) -> np.ndarray:
@@ -140,7 +140,7 @@ class Check(NamedTuple):
 
     report: StabilityReport
     thresholds: list[tuple[float, float]]
-    worst: Inputs
+    worst: StateArrays
 
 
 def check(program: CheckedProgram, states: SampledStates) -> Check:

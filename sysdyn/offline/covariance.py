@@ -21,7 +21,7 @@ from sysdyn.sparse.constrained_least_squares import ConstrainedLeastSquares
 from sysdyn.sparse.double_double import DoubleDouble, iterative_refinement
 from sysdyn.sparse.selected_inverse import SelectedInverse, abs_of
 
-Row = Mapping[int, Scalar]  # A linear combination of unknowns, {index: coefficient}.
+LinearTerms = Mapping[int, Scalar]  # A linear combination of unknowns, {index: coefficient}.
 
 # A variance below this share of `SelectedInverse.error_scale` is rerun in double-double (above it errors of σ are below
 # 1e-7; 9 % of the sampled states of 14 problems are below it, 22 % below 1e-5).
@@ -39,11 +39,11 @@ class Covariance(ABC):
     system: AugmentedSystem
 
     @abstractmethod
-    def output_rows(self, name: str) -> Sequence[Row]:
+    def output_rows(self, name: str) -> Sequence[LinearTerms]:
         """Each scalar of a measured output as a combination of unknowns."""
 
     @abstractmethod
-    def covariances(self, pairs: Sequence[tuple[Row, Row]]) -> list[Scalar]:
+    def covariances(self, pairs: Sequence[tuple[LinearTerms, LinearTerms]]) -> list[Scalar]:
         """Covariances of pairs of scalars, each given as a combination of unknowns."""
 
     @abstractmethod
@@ -74,10 +74,10 @@ class SymbolicCovariance(Covariance):
         self._inverse = SelectedInverse(elimination.factors, symmetric=True)
         self._guards: list[tuple[Scalar, float, str, float]] = []
 
-    def output_rows(self, name: str) -> Sequence[Row]:
+    def output_rows(self, name: str) -> Sequence[LinearTerms]:
         return self._elimination.output_rows[name].rows
 
-    def covariances(self, pairs: Sequence[tuple[Row, Row]]) -> list[Scalar]:
+    def covariances(self, pairs: Sequence[tuple[LinearTerms, LinearTerms]]) -> list[Scalar]:
         rows = list({id(x): x for pair in pairs for x in pair}.values())
         variable = {id(x): x for x, share in zip(rows, self._free_shares(rows), strict=True) if share > DETERMINED}
         pairs = [(variable.get(id(x), {}), variable.get(id(y), {})) for x, y in pairs]
@@ -117,7 +117,7 @@ class SymbolicCovariance(Covariance):
         groups = [*groups, (SHARES, shares)]  # the program drops values that no output depends on, and their guards
         return Program.from_graph(elimination.graph, elimination.assembly.inputs, groups, guards)
 
-    def _free_shares(self, rows: Sequence[Row]) -> np.ndarray:
+    def _free_shares(self, rows: Sequence[LinearTerms]) -> np.ndarray:
         """`ConstrainedLeastSquares.free_shares` (len(rows),) of scalars, the greatest over random states."""
         assembly, plain = self._elimination.assembly, self.system.plain
         coefficients = [x for row in rows for x in row.values()]
@@ -202,13 +202,13 @@ class DenseEstimate(Covariance):
         """Unknowns and multipliers."""
         return self._solution
 
-    def output_rows(self, name: str) -> Sequence[Row]:
+    def output_rows(self, name: str) -> Sequence[LinearTerms]:
         return self._output_rows[name]
 
-    def covariances(self, pairs: Sequence[tuple[Row, Row]]) -> list[Scalar]:
+    def covariances(self, pairs: Sequence[tuple[LinearTerms, LinearTerms]]) -> list[Scalar]:
         return [float(self._change(x) @ self._change(y)) for x, y in pairs]
 
-    def _change(self, row: Row) -> np.ndarray:
+    def _change(self, row: LinearTerms) -> np.ndarray:
         return np.array([*row.values()], dtype=float) @ self._changes[[*row]]
 
     def multipliers(self) -> list[Scalar]:

@@ -36,7 +36,7 @@ from sysdyn.sparse.lu import solve, solve_transposed
 SEGMENTED = 10
 
 # {(quantity, input): derivative (scalars of the quantity, directions of the input)}.
-Blocks = dict[tuple[str, str], np.ndarray]
+DerivativeBlocks = dict[tuple[str, str], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class SymbolicDerivatives:
     method: str
     graph: Graph
     inputs: tuple[tuple[str, np.ndarray], ...]
-    blocks: Blocks
+    blocks: DerivativeBlocks
     guards: tuple = ()
     pivots: tuple = ()
     qdd: tuple = ()
@@ -87,7 +87,7 @@ def implicit(
     n, measured = len(system.columns), [x for x in of if x in assembly.outputs]
     terms = {x: assembly.outputs[x].rows if x in measured else system.output_terms(x) for x in of}
     changes: dict[str, list[dict[int, Any]]] = {}
-    blocks: Blocks = {}
+    blocks: DerivativeBlocks = {}
     for name in wrt:
         changes[name], fixed = rates(system, assembly, elimination.solution, name, measured)
         for x in of:
@@ -353,12 +353,12 @@ class _Dynamics:
                 torques = torques + self._forces(i, self.bodies.motion.placed_wrench(i, self._framed(i, x)))
             yield None if all(map(is_zero, torques)) else torques
 
-    def blocks(self, wrt: Sequence[str]) -> Blocks:
+    def blocks(self, wrt: Sequence[str]) -> DerivativeBlocks:
         """The derivatives of τ, q̈ and w by each input."""
         U, K, nv, m = self.U, self.K, self.nv, self.m
         changes = {name: [*self._changes(name)] for name in wrt if name != "tau"}
         solutions = self.inverse.solve([self._load(x) for columns in changes.values() for x in columns]).T
-        columns_of_solution, blocks = iter(solutions), Blocks()
+        columns_of_solution, blocks = iter(solutions), DerivativeBlocks()
         for name in wrt:
             columns = nv if name == "tau" else len(changes[name])
             dtau, dqdd, dw = (np.full((n, columns), 0.0, dtype=object) for n in (nv, nv, m))

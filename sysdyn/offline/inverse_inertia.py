@@ -26,7 +26,7 @@ from sysdyn.reference.generic import mark_block
 # Components of a wrench.
 SPACE = 6
 
-Paths = Sequence[Sequence[int]]  # Ancestors of each row, the nearest first.
+Ancestors = Sequence[Sequence[int]]  # Ancestors of each row, the nearest first.
 
 
 class Load(NamedTuple):
@@ -42,7 +42,7 @@ class Load(NamedTuple):
     kappa: np.ndarray | None = None
 
 
-class Factors(NamedTuple):
+class LTDLFactors(NamedTuple):
     """H = Lᵀ D L: L, 1 / D, W = L⁻¹, and the pivots D."""
 
     L: np.ndarray
@@ -51,7 +51,7 @@ class Factors(NamedTuple):
     pivots: list
 
 
-def ltdl(H: np.ndarray, paths: Paths) -> Factors:
+def ltdl(H: np.ndarray, paths: Ancestors) -> LTDLFactors:
     """Factors of a symmetric matrix (n, n) with the zeros of a tree (RBDA Table 6.3)."""
     n = len(H)
     L, W, reciprocals, pivots = H.copy(), np.full((n, n), 0.0, dtype=object), np.empty(n, dtype=object), [None] * n
@@ -67,7 +67,7 @@ def ltdl(H: np.ndarray, paths: Paths) -> Factors:
         for depth, j in enumerate(path):
             W[k, j] = -sum((L[k, i] * W[i, j] for i in path[:depth]), L[k, j])
     L, reciprocals, W = mark_block(L, reciprocals, W)
-    return Factors(L, reciprocals, W, pivots)
+    return LTDLFactors(L, reciprocals, W, pivots)
 
 
 class InverseInertia:
@@ -79,7 +79,7 @@ class InverseInertia:
     """
 
     def __init__(
-        self, H: np.ndarray, J: np.ndarray, paths: Paths, S: np.ndarray, IS: np.ndarray, hinges: Sequence[bool]
+        self, H: np.ndarray, J: np.ndarray, paths: Ancestors, S: np.ndarray, IS: np.ndarray, hinges: Sequence[bool]
     ):
         self.n, self.m, self._J, self._paths, self._S, self._IS = len(H), len(J), J, paths, S, IS
         self._hinges = hinges

@@ -9,7 +9,7 @@ from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
-from sysdyn.offline.check import Inputs, SampledStates
+from sysdyn.offline.check import SampledStates, StateArrays
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import CUSTOM, Options
@@ -140,7 +140,7 @@ class OrderSelection:
             self.considered.append((name, f"{costs[name]} operations"))
         return sorted(choices, key=lambda choice: choice.total)
 
-    def _check(self, choices: list[Choice]) -> list[Inputs]:
+    def _check(self, choices: list[Choice]) -> list[StateArrays]:
         """Check orders in sequence until one is good; return the worst states of the others."""
         failing = []
         for choice in choices:
@@ -169,7 +169,7 @@ class OrderSelection:
         self.considered.append((choice.ordering, f"{choice.total} operations"))
         self._check([choice])
 
-    def _add_failing_states(self, failing: list[Inputs]) -> None:
+    def _add_failing_states(self, failing: list[StateArrays]) -> None:
         """Sample more states for the next search, including those at which orders failed."""
         if len(self._sampled.values) < RETRY_SAMPLES:
             self._sampled = order_samples(self.system, RETRY_SAMPLES)

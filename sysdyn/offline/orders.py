@@ -31,8 +31,8 @@ FEW_LIMIT, FEW_STARTS = 1000, 3
 # (they saved up to 16 %).
 MAX_RELATIVE_COST = 1.2
 
-Order = Callable[[float], Pivots]  # A function of a limit on operations that computes an order.
-NamedOrders = Iterator[tuple[str, Order]]
+LimitedOrdering = Callable[[float], Pivots]  # A function of a limit on operations that computes an order.
+NamedOrders = Iterator[tuple[str, LimitedOrdering]]
 
 
 def candidates(
@@ -83,7 +83,7 @@ def _starts(name: str, sampled: SampledMatrix, costs: Mapping[str, int], last_re
         yield label, partial(_limited, start, sampled)
 
 
-def _fixed(rows: Sequence[int], columns: Sequence[int]) -> Order:
+def _fixed(rows: Sequence[int], columns: Sequence[int]) -> LimitedOrdering:
     return lambda limit: Pivots(rows, columns)
 
 

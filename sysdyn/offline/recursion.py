@@ -25,9 +25,9 @@ from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.check import (
     Check,
     CheckedProgram,
-    Inputs,
     Results,
     SampledStates,
+    StateArrays,
     check,
     chunk_of,
     relative_difference,
@@ -179,7 +179,7 @@ def check_recursion(
     wrenches: True if external wrenches are inputs, else they are zero. states: see `SampledStates.of`.
     """
 
-    def run(part: Inputs) -> Results:
+    def run(part: StateArrays) -> Results:
         values = interpreter.run_groups(program, part)
         with np.errstate(all="ignore"):
             d, error = _unknowns(sampled.system, part, values)
@@ -238,7 +238,7 @@ def coupled(problem: Statement, program: Program) -> Program:
     return symbolic.to_program({}, symbolic.outputs, program.ranges, simplified=False)
 
 
-def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _unknowns(system: System, inputs: StateArrays, values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(d (N, full layout) from the program's outputs, its backward error (N,)).
 
     a and f are computed from q̈, which magnifies rounding errors of q̈ in a long chain. If the residual is large, a and

@@ -17,7 +17,7 @@ import numpy as np
 
 from sysdyn.codegen import interpreter
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.offline.check import Inputs, SampledStates, relative_difference, with_ranges
+from sysdyn.offline.check import SampledStates, StateArrays, relative_difference, with_ranges
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import NEAR
@@ -66,7 +66,9 @@ def check_single(problem: Problem, compiled: Compiled, options: Options) -> Comp
     return replace(compiled, program=with_ranges(program, problem.model, report), choice=choice)
 
 
-def _losses(program: Program, inputs: Inputs, exact: Inputs, single: Inputs, rounding: float) -> np.ndarray:
+def _losses(
+    program: Program, inputs: StateArrays, exact: StateArrays, single: StateArrays, rounding: float
+) -> np.ndarray:
     """(n,): the loss in single precision (see the module), greatest over output groups, at each state."""
     rng, loss = np.random.default_rng(0), np.zeros(len(inputs["q"]))
     perturbed = [

@@ -148,10 +148,10 @@ def matrix_pattern(problem: Problem, options: Options, choice: Choice) -> Patter
     )  # fmt: skip
 
 
-Blocks = tuple[tuple[str, int], ...]  # (kind, body) of each row or column; body −1: none
+BlockLabels = tuple[tuple[str, int], ...]  # (kind, body) of each row or column; body −1: none
 
 
-def _blocks(system: System) -> tuple[Blocks, Blocks]:
+def _blocks(system: System) -> tuple[BlockLabels, BlockLabels]:
     """(kind, body) of rows and of columns in plots."""
     rows, cols = (tuple(_block_kind(*block) for block in blocks) for blocks in (system.row_blocks, system.col_blocks))
     return rows, cols

@@ -15,7 +15,7 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.online import display
-from sysdyn.online.posterior import Part, Posterior
+from sysdyn.online.posterior import OutputPart, Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.online.states import SolvedStates
 from sysdyn.online.whitening import Multipliers, NoiseStatistics, NoisyComponents
@@ -93,7 +93,7 @@ class Estimate(Solution):
         values = np.sqrt(variances).reshape(self._lead + posterior.shape(quantity))
         return values if name is None else self._part(values, quantity, name)
 
-    def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
+    def covariance(self, first: OutputPart, second: OutputPart | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one or between two flattened parts: "tau", "imu", ("fx", "l_foot")."""
         other = first if second is None else second
         covariance = self.posterior.covariance(first, other, self._states)

@@ -20,7 +20,7 @@ from sysdyn.errors import SingularState, UnknownName, at_states, check_among
 from sysdyn.files import cache
 from sysdyn.offline.check import with_ranges
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.covariance import SHARES, Covariance, Row, SymbolicCovariance, dense_estimates, limits_of
+from sysdyn.offline.covariance import SHARES, Covariance, LinearTerms, SymbolicCovariance, dense_estimates, limits_of
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
@@ -43,7 +43,7 @@ TOLERANCE = 1e-9
 MAX_KEPT = 64
 
 # A part of the results: an output, or (quantity, joint, body or constraint), or (measured output, component).
-Part = str | tuple[str, str]
+OutputPart = str | tuple[str, str]
 # Groups of outputs, (name, values), as a function of the statistics of an estimate.
 Formula = Callable[[Covariance], list[tuple[str, list]]]
 
@@ -97,18 +97,18 @@ class Posterior:
             self._shapes[quantity] = self.problem.outputs([quantity])[quantity].shape
         return self._shapes[quantity]
 
-    def variances(self, part: Part, states: SolvedStates) -> np.ndarray:
+    def variances(self, part: OutputPart, states: SolvedStates) -> np.ndarray:
         """Variances (n, size) of the scalars of a part."""
         name = f"variance of {_words(part)}"
         return self._run(
             name, lambda of: [(name, of.covariances([(x, x) for x in self._rows(part)(of)]))], states, part
         )[name]
 
-    def has_variances(self, part: Part) -> bool:
+    def has_variances(self, part: OutputPart) -> bool:
         """True if `variances` of this part have a compiled program."""
         return f"variance of {_words(part)}" in self._statistics
 
-    def covariance(self, first: Part, second: Part, states: SolvedStates) -> np.ndarray:
+    def covariance(self, first: OutputPart, second: OutputPart, states: SolvedStates) -> np.ndarray:
         """Covariances (n, size of first, size of second) between two parts."""
         name = f"covariance of {_words(first)} and {_words(second)}"
 
@@ -140,7 +140,7 @@ class Posterior:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.abs(outputs["pivots"])).sum(axis=1))
 
-    def _rows(self, part: Part) -> Callable[[Covariance], Sequence[Row]]:
+    def _rows(self, part: OutputPart) -> Callable[[Covariance], Sequence[LinearTerms]]:
         """Function to the scalars of a part as {column: coefficient}; empty for a known input. Raises UnknownName."""
         quantity, name = part if isinstance(part, tuple) else (part, None)
         if quantity in self._components:
@@ -164,7 +164,7 @@ class Posterior:
         """Compiled programs by name, one per requested result."""
         return {name: x.runner for name, x in self._statistics.items()}
 
-    def _run(self, name: str, groups: Formula, states: SolvedStates, *parts: Part) -> Arrays:
+    def _run(self, name: str, groups: Formula, states: SolvedStates, *parts: OutputPart) -> Arrays:
         """Outputs {group: (n, size)} of the program `name`, which computes `groups` of these parts.
 
         If dense matrices fail as well: raises SingularState, or returns NaN if `states.refuse` is False.
@@ -276,5 +276,5 @@ class Statistic:
         return {name: row[:, part] for name, part in self._slices.items()}
 
 
-def _words(part: Part) -> str:
+def _words(part: OutputPart) -> str:
     return part if isinstance(part, str) else " of ".join(reversed(part))

@@ -36,7 +36,7 @@ from sysdyn.runtime.runner import BoundCall
 
 
 @dataclass(frozen=True)
-class Result:
+class ResultDescription:
     """One result of a `Kinematics`.
 
     description: text with unit and axes. inputs: names of the arguments, in the order of `QUANTITY`. shape: at one
@@ -53,7 +53,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class RobotFunction(Result):
+class RobotFunction(ResultDescription):
     """A function of a robot's state that `kinematics` compiles.
 
     compute: (model, *arguments) → array, for floats and Expr. A function of a frame takes the frame, too, and a
@@ -246,7 +246,7 @@ class Kinematics(Differentiable["Kinematics"]):
     names: names of the results. flops: exact operation counts of the program.
     """
 
-    def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, Result]]):
+    def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, ResultDescription]]):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
         first = [x for x, y in zip(function.inputs, ("q", "qd", "fx"), strict=False) if x == y]
         quaternions = [part.start for _, part in model.quaternions]
@@ -327,7 +327,9 @@ class Kinematics(Differentiable["Kinematics"]):
         made = self.function.product(kind, of, wrt, outputs, partial(tangents, self.model))
         names = {group: name for name, group in outputs.items()} if kind == "jvp" else {}
         says = {"jvp": "J v", "vjp": "w^T J", "hvp": "the derivative of w^T J along v"}[kind]
-        results = {names.get(x, x): Result(says, tuple(made.inputs), shape) for x, shape in made.shapes.items()}
+        results = {
+            names.get(x, x): ResultDescription(says, tuple(made.inputs), shape) for x, shape in made.shapes.items()
+        }
         return Kinematics(self.model, made, {name: (name, x) for name, x in results.items()})
 
     def framework_function(self, on_singular: str) -> FrameworkFunction:

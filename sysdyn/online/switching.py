@@ -56,7 +56,7 @@ PLACEHOLDER = "qdd"
 Mode = tuple[str, ...]
 
 
-class Part(NamedTuple):
+class ModeSolution(NamedTuple):
     """The states of a call in one mode: their numbers (k,), and their solution."""
 
     states: np.ndarray
@@ -74,7 +74,7 @@ class SwitchedSolution(Solution):
     solutions have residuals and inconsistencies, because equations differ by mode.
     """
 
-    parts: dict[Mode, Part]
+    parts: dict[Mode, ModeSolution]
 
     @cached_property
     def undetermined(self) -> tuple[str, ...]:
@@ -242,7 +242,7 @@ class SwitchingSolver(Solver):
             self._of(mode)  # compile all before solving any
         parts = {}
         for mode, states in by_mode.items():
-            parts[mode] = Part(states, self._solve_mode(mode, states, arrays, lead, on_singular, threads))
+            parts[mode] = ModeSolution(states, self._solve_mode(mode, states, arrays, lead, on_singular, threads))
         solution = SwitchedSolution(self._about, self._gathered(parts, lead))
         solution.parts = parts
         return solution
@@ -251,7 +251,7 @@ class SwitchingSolver(Solver):
         """Prepare a call of one mode; see `Solver.bind`. active: {name: bool}."""
         return self.mode(active).bind(*arrays, **arguments)
 
-    def _gathered(self, parts: Mapping[Mode, Part], lead: tuple[int, ...]) -> Result:
+    def _gathered(self, parts: Mapping[Mode, ModeSolution], lead: tuple[int, ...]) -> Result:
         """Gather the solutions of the modes into one result."""
         n, groups = math.prod(lead), self._about.outputs
         shapes = {name: (n, group.size) for name, group in groups.items()}
@@ -270,7 +270,7 @@ class SwitchingSolver(Solver):
                 status[rows] = np.where(np.ravel(solution.ok), 0, BAD_OUTPUT)
         return Result(partial(self._inputs_of, parts, lead), lead, outputs, status)
 
-    def _inputs_of(self, parts: Mapping[Mode, Part], lead: tuple[int, ...]) -> dict[str, np.ndarray]:
+    def _inputs_of(self, parts: Mapping[Mode, ModeSolution], lead: tuple[int, ...]) -> dict[str, np.ndarray]:
         """Inputs of all states, gathered from the modes; default values where a mode takes none."""
         inputs = {}
         for name, group in self._inputs.groups.items():

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sysdyn.recursions.crba import ForwardDynamics, Pivots, reciprocal, solve
+from sysdyn.recursions.crba import ForwardDynamics, JointPivots, reciprocal, solve
 from sysdyn.recursions.reference_motion import ReferenceMotion
 from sysdyn.recursions.row_propagation import LinkRows, RowPivot, RowPropagator
 from sysdyn.recursions.transforms import (
@@ -144,7 +144,7 @@ def articulated_dynamics(
     m, nv = len(rows.targets), tree.model.nv
     tau, qdd = list(tau), list(motion.qdd)
     eliminated = {x.pivot.row for body in records for x in body if isinstance(x, RowJoint)}
-    row_pivots: Pivots = []
+    row_pivots: JointPivots = []
     w = solve(propagator.omega, propagator.residuals, set(range(m)) - eliminated, row_pivots, symmetric)
     pivots += [(D, nv + e) for D, e in row_pivots]
 
@@ -174,7 +174,7 @@ def articulated_dynamics(
 
 def backward_pass(
     tree: LinkTree, motion: ReferenceMotion, tau: Vector, free: Collection[int], rows: LinkRows, early: bool
-) -> tuple[list[list[Record]], RowPropagator, Pivots]:
+) -> tuple[list[list[Record]], RowPropagator, JointPivots]:
     """Backward pass of the ABA: (elimination records of each body, propagated rows, pivots).
 
     early: constraint rows may eliminate degrees of freedom, see `row_propagation`.
@@ -184,7 +184,7 @@ def backward_pass(
     bodies = [ArticulatedInertia.rigid(link.inertia()) for link in links]
     propagator = RowPropagator(tree, rows, early)
     records: list[list[Record]] = [[] for _ in bodies]
-    pivots: Pivots = []
+    pivots: JointPivots = []
     for i in reversed(range(model.nb)):
         tree.start_body()
         columns = tree.columns(i)

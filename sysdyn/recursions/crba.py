@@ -22,7 +22,7 @@ from sysdyn.recursions.transforms import LinkTree, Scalar, Vector, add, dot
 from sysdyn.sparse.active_submatrix import ActiveSubmatrix
 
 SparseMatrix = dict[tuple[int, int], Scalar]  # entries by (row, column)
-Pivots = list[tuple[Scalar, int]]  # (D, degree of freedom or nv + row), in order of elimination
+JointPivots = list[tuple[Scalar, int]]  # (D, degree of freedom or nv + row), in order of elimination
 
 
 class ForwardDynamics(NamedTuple):
@@ -36,7 +36,7 @@ class ForwardDynamics(NamedTuple):
     qdd: Vector
     w: Vector
     corrections: list[Vector]
-    pivots: Pivots
+    pivots: JointPivots
 
 
 def composite_dynamics(
@@ -46,7 +46,7 @@ def composite_dynamics(
 
     symmetric: factor H as L^T D L, else as L U.
     """
-    pivots: Pivots = []
+    pivots: JointPivots = []
     bias = joint_torques(tree, accumulate(tree, motion.wrenches), motion.qdd)
     H, J = mass_matrix(tree), jacobian(tree, rows) if rows.targets else {}
     rest = [tau[k] - x if k in free else 0.0 for k, x in enumerate(bias)]
@@ -115,15 +115,15 @@ def jacobian(tree: LinkTree, rows: LinkRows) -> dict[int, dict[int, Scalar]]:
 
 def delassus(
     H: SparseMatrix, J: dict[int, dict[int, Scalar]], m: int, n: int, free: Collection[int], symmetric: bool
-) -> tuple[SparseMatrix, Pivots]:
+) -> tuple[SparseMatrix, JointPivots]:
     """Delassus matrix Ω = J H⁻¹ J^T (m, m), upper triangle, and the pivots of H (n, n)."""
-    pivots: Pivots = []
+    pivots: JointPivots = []
     bordered = _active(_border(H, J, m, free), m + n, {*range(m), *(m + k for k in free)}, symmetric)
     _eliminate(bordered, {m + k for k in free}, [0.0] * (m + n), pivots, symmetric)
     return {(r, c): -x for c in range(m) for r, x in bordered.rows[c].items() if r <= c}, pivots
 
 
-def solve(H: SparseMatrix, u: Vector, free: Collection[int], pivots: Pivots, symmetric: bool) -> Vector:
+def solve(H: SparseMatrix, u: Vector, free: Collection[int], pivots: JointPivots, symmetric: bool) -> Vector:
     """Solve H x = u by H = L^T D L, last row first, without fill-in. RBDA Table 6.3.
 
     free: indices of the unknowns; the other x are 0. H: upper triangle. symmetric: if False, both triangles are
@@ -138,12 +138,12 @@ def solve(H: SparseMatrix, u: Vector, free: Collection[int], pivots: Pivots, sym
 
 
 def _solve_bordered(
-    H: SparseMatrix, J: dict[int, dict[int, Scalar]], u: Vector, targets: Vector, free: Collection[int], pivots: Pivots,
-    symmetric: bool,
+    H: SparseMatrix, J: dict[int, dict[int, Scalar]], u: Vector, targets: Vector, free: Collection[int],
+    pivots: JointPivots, symmetric: bool,
 ) -> tuple[Vector, Vector]:  # fmt: skip
     """Solve H x − J^T w = u, J x = targets for x (nv), w (m); joints are eliminated before the rows."""
     m, nv = len(targets), len(u)
-    bordered: Pivots = []
+    bordered: JointPivots = []
     x = solve(_border(H, J, m, free), [*targets, *u], {*range(m), *(m + k for k in free)}, bordered, symmetric)
     pivots.extend((D, k - m if k >= m else nv + k) for D, k in bordered)
     return x[m:], [-y for y in x[:m]]
@@ -167,7 +167,7 @@ def _active(H: SparseMatrix, n: int, numbers: Collection[int], symmetric: bool) 
 
 
 def _eliminate(
-    active: ActiveSubmatrix, numbers: Collection[int], u: Vector, pivots: Pivots, symmetric: bool
+    active: ActiveSubmatrix, numbers: Collection[int], u: Vector, pivots: JointPivots, symmetric: bool
 ) -> dict[int, dict[int, Scalar]]:
     """Rows of L of L^T D L; overwrites u by D⁻¹ L^−T u."""
     lower: dict[int, dict[int, Scalar]] = {}

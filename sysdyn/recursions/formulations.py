@@ -15,7 +15,7 @@ from sysdyn.program.graph import Expr, Graph
 from sysdyn.program.opcodes import Flops
 from sysdyn.recursions.aba import articulated_dynamics, backward_pass
 from sysdyn.recursions.constraints import AccelerationRows, OriginalBodies, place_rows
-from sysdyn.recursions.crba import ForwardDynamics, Pivots, composite_dynamics, delassus, jacobian, mass_matrix
+from sysdyn.recursions.crba import ForwardDynamics, JointPivots, composite_dynamics, delassus, jacobian, mass_matrix
 from sysdyn.recursions.reference_motion import (
     ReferenceMotion,
     accumulate,
@@ -47,7 +47,7 @@ ROWS = "rows"  # output of inverse dynamics with constraints: residuals of the c
 OPERATIONAL_SPACE = ("jacobian", "delassus", "inertia", "inverse", "projection", "velocity", "acceleration")
 FRAME_PREFIX = "constrained body "  # of frames that mark the bodies of constraints while the model is transformed
 
-Key = tuple  # name of a choice, as ("absorb rotation", body)
+ChoiceKey = tuple  # name of a choice, as ("absorb rotation", body)
 
 
 @dataclass
@@ -57,8 +57,8 @@ class Plan:
     choices: {key: form}. available: {key: number of forms}, recorded while a program is generated.
     """
 
-    choices: dict[Key, int] = field(default_factory=dict)
-    available: dict[Key, int] = field(default_factory=dict)
+    choices: dict[ChoiceKey, int] = field(default_factory=dict)
+    available: dict[ChoiceKey, int] = field(default_factory=dict)
 
     def choose(self, *key, of: int = 2) -> int:
         """The form, 0 … of − 1, for the choice `key`."""
@@ -78,7 +78,7 @@ class GeneratedDynamics:
     method: str
     graph: Graph
     outputs: dict[str, list]
-    pivots: Pivots
+    pivots: JointPivots
     flops_given_kinematics: Flops | None = None
     considered: tuple[tuple[str, int], ...] = ()
 
@@ -95,7 +95,7 @@ class GeneratedDynamics:
         return self.flops.total
 
 
-class Inputs:
+class RecursionInputs:
     """Input nodes of a new graph.
 
     tau, qdd (nv): 0 if unknown. free: degrees of freedom with known τ. fx: external wrench (6) on each body, or None.
@@ -152,7 +152,7 @@ class TauQdd:
 
     def write(self, method: str, outputs: Sequence[str], choose: Choose) -> GeneratedDynamics:
         model, X = self._normal_form(choose("frames") if "canonical_frames" in self.passes else 0)
-        inputs = Inputs(self.model, self.free, self.external_wrenches, self.passes)
+        inputs = RecursionInputs(self.model, self.free, self.external_wrenches, self.passes)
         tree = inputs.tree(model, choose, absorb=True)
         fx = None
         if inputs.fx is not None:
@@ -165,7 +165,7 @@ class TauQdd:
         places = {int(number): (f.body, f.X) for number, f in frames}
         bodies = OriginalBodies(tree, places, inputs.qd, motion)
         if not self.free and self.constraints:
-            values, pivots = self._inverse_dynamics(inputs, bodies), Pivots()
+            values, pivots = self._inverse_dynamics(inputs, bodies), JointPivots()
         elif {*OPERATIONAL_SPACE} & {*outputs}:
             values, pivots = self._operational_space(method, inputs, bodies, outputs)
         else:
@@ -177,7 +177,7 @@ class TauQdd:
                 values[x.name] = bodies.evaluate(x, inputs.graph, dynamics.corrections, dynamics.qdd)
         return _generated(method, inputs, self._nb, values, outputs, pivots)
 
-    def _inverse_dynamics(self, inputs: Inputs, bodies: OriginalBodies) -> dict[str, list]:
+    def _inverse_dynamics(self, inputs: RecursionInputs, bodies: OriginalBodies) -> dict[str, list]:
         """τ by inverse dynamics; the constraint multipliers w are inputs."""
         tree, motion = bodies.tree, bodies.motion
         rows = place_rows(inputs.graph, self.constraints, bodies, reduce=False)
@@ -191,8 +191,8 @@ class TauQdd:
         return {"tau": tau, "qdd": inputs.qdd, "w": w, ROWS: [-x for x in rows.targets]}
 
     def _operational_space(
-        self, method: str, inputs: Inputs, bodies: OriginalBodies, outputs: Sequence[str]
-    ) -> tuple[dict[str, list], Pivots]:
+        self, method: str, inputs: RecursionInputs, bodies: OriginalBodies, outputs: Sequence[str]
+    ) -> tuple[dict[str, list], JointPivots]:
         """({quantity of OPERATIONAL_SPACE: values}, pivots).
 
         Λ and J̄ by one solution per row, for the robot at rest with unit acceleration of that row.
@@ -202,7 +202,7 @@ class TauQdd:
         m, nv = len(rows.targets), self.model.nv
         J = jacobian(tree, rows)
         values: dict[str, list] = {"jacobian": [J[k].get(e, 0.0) for e in range(m) for k in range(nv)]}
-        pivots: Pivots = []
+        pivots: JointPivots = []
         if "velocity" in outputs:
             values["velocity"] = [
                 sum((dot(x[e], bodies.link_velocity(j)) for j, x in rows.bodies.items() if e in x), start=0.0)
@@ -271,16 +271,22 @@ class AllUnknowns:
         )
         return self._from_velocity_terms(inputs, c, nu, method, outputs, choose)
 
-    def _inputs(self) -> Inputs:
-        return Inputs(self.model, self.free, self.external_wrenches, self.passes)
+    def _inputs(self) -> RecursionInputs:
+        return RecursionInputs(self.model, self.free, self.external_wrenches, self.passes)
 
     def _from_velocity_terms(
-        self, inputs: Inputs, c: list[Vector], nu: list[Vector], method: str, outputs: Sequence[str], choose: Choose
+        self,
+        inputs: RecursionInputs,
+        c: list[Vector],
+        nu: list[Vector],
+        method: str,
+        outputs: Sequence[str],
+        choose: Choose,
     ) -> GeneratedDynamics:
         tree = inputs.tree(self._rotated, choose)
         steps = [constant_steps(X) for X in self._X]
         fx = None if inputs.fx is None else [force_to_child(*pair) for pair in zip(steps, inputs.fx, strict=True)]
-        qdd, pivots = inputs.qdd, Pivots()
+        qdd, pivots = inputs.qdd, JointPivots()
         if self.free:
             reference = spatial_motion(tree, qdd, fx, c, nu)
             dynamics = inputs.solve(method, inputs.tree(self._regrouped, choose), reference)
@@ -298,7 +304,12 @@ class AllUnknowns:
 
 
 def _generated(
-    method: str, inputs: Inputs, nb: int, values: dict[str, list[Scalar]], outputs: Sequence[str], pivots: Pivots
+    method: str,
+    inputs: RecursionInputs,
+    nb: int,
+    values: dict[str, list[Scalar]],
+    outputs: Sequence[str],
+    pivots: JointPivots,
 ) -> GeneratedDynamics:
     """Collect the outputs, and the pivots that depend on the state."""
     fx = [[0.0] * 6] * nb if inputs.fx is None else inputs.fx

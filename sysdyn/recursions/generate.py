@@ -17,7 +17,15 @@ from sysdyn.passes import ALL
 from sysdyn.program.simplify import MAX_OPS, simplify
 from sysdyn.recursions import formulations
 from sysdyn.recursions.constraints import AccelerationRows
-from sysdyn.recursions.formulations import OPERATIONAL_SPACE, ROWS, AllUnknowns, GeneratedDynamics, Key, Plan, TauQdd
+from sysdyn.recursions.formulations import (
+    OPERATIONAL_SPACE,
+    ROWS,
+    AllUnknowns,
+    ChoiceKey,
+    GeneratedDynamics,
+    Plan,
+    TauQdd,
+)
 
 METHODS = {"qdd": ("newton-euler",), "tau": (*formulations.METHODS,)}  # by the known quantity
 MAX_COMPOSITE_FREEDOMS = 60  # largest nv at which the O(n³) method is tried in addition to the O(n) one: chosen
@@ -80,7 +88,7 @@ def generate(
         formulation = AllUnknowns(model, free, external_wrenches, frozenset(passes))
     else:
         formulation = TauQdd(model, free, external_wrenches, frozenset(passes), constraints, measured)
-    search = _Search(formulation, outputs, "rewriting" in passes)
+    search = _PlanSearch(formulation, outputs, "rewriting" in passes)
     search.start({name: _initial_plans(model, name) for name in methods})
     search.improve(budget)
     best = search.best
@@ -91,7 +99,7 @@ def generate(
     return replace(best, flops_given_kinematics=reduced.flops if reduced else None, considered=tuple(considered))
 
 
-class _Search:
+class _PlanSearch:
     """Search for the program with the fewest operations.
 
     best: best program so far. plan: choices of `best`. fewest: {method: fewest operations so far}.
@@ -163,7 +171,7 @@ def simplified(program: GeneratedDynamics) -> GeneratedDynamics:
 
 def _initial_plans(model: Model, method: str) -> list[Plan]:
     """Initial plans: default forms, all rotations absorbed, and for "composite" transfer bodies at one depth."""
-    absorb: dict[Key, int] = {("absorb rotation", i): 1 for i in range(model.nb)}
+    absorb: dict[ChoiceKey, int] = {("absorb rotation", i): 1 for i in range(model.nb)}
     plans = [Plan(), Plan(absorb)] if model.nv <= MAX_COMPOSITE_FREEDOMS else [Plan(absorb)]
     if method == "composite":
         deepest = max((len(path(model, i)) for i in range(model.nb)), default=1)

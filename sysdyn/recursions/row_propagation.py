@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.model.se3 import translation
-from sysdyn.program.graph import Expr, is_zero
+from sysdyn.program.graph import Expr, constant_value, is_zero
 from sysdyn.recursions.transforms import (
     AxisRotation,
     LinkTree,
@@ -112,7 +112,7 @@ class RowPropagator:
         if not constant:
             return None
         e = max(constant, key=constant.__getitem__)
-        pivot, row = float(coefficients[e]), rows.pop(e, [0.0] * 6)
+        pivot, row = constant_value(coefficients[e]), rows.pop(e, [0.0] * 6)
         others = {f: x * (1.0 / pivot) for f, x in coefficients.items() if f != e}
         for f, x in others.items():
             rows[f] = subtract(rows.get(f, [0.0] * 6), scale(x, row))
@@ -175,7 +175,7 @@ class RowPropagator:
         """Largest coefficient of a constant row; ∞ if the row depends on the state."""
         if not _is_constant(row):
             return math.inf
-        sizes = [abs(float(x)) for x in row]
+        sizes = [abs(constant_value(x)) for x in row]
         return max(*sizes[:3], *(self._reach * x for x in sizes[3:]))
 
 

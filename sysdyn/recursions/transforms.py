@@ -16,10 +16,9 @@ from sysdyn.model.inertia import pseudo_inertia
 from sysdyn.model.joints import Revolute
 from sysdyn.model.normal_form import Placement, is_along_z, placements
 from sysdyn.model.se3 import rotation, translation
-from sysdyn.program.graph import Expr, cos, is_zero, sin
+from sysdyn.program.graph import Expr, Scalar, cos, is_zero, sin
 from sysdyn.program.reproducible import atan2
 
-Scalar = float | Expr
 Vector = list
 Matrix = list[Vector]  # (3, 3), by rows
 Choose = Callable[..., int]  # choose(*key, of=2): a choice among equivalent forms, see `Plan.choose`

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sysdyn.errors import SingularState
 from sysdyn.program.graph import Scalar, is_constant, is_zero
 from sysdyn.sparse.active_submatrix import ActiveSubmatrix
 from sysdyn.sparse.rotations import OrthogonalTransform
 
-Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
+Row = dict[int, Any]  # {column: entry} of a row, or {row: entry} of a column; float or Expr.
 
 
 class Pivots(NamedTuple):

@@ -13,8 +13,8 @@ from functools import partial
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.sampled import Pivot, SampledElimination, SampledMatrix
 
-Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, −row, −column.
-Choose = Callable[[SampledElimination, list[int]], Pivot | None]  # (elimination, columns to eliminate) → pivot
+RankedPivot = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, −row, −column.
+PivotRule = Callable[[SampledElimination, list[int]], Pivot | None]  # (elimination, columns to eliminate) → pivot
 
 N_CANDIDATES = 24  # Pivots whose exact cost is compared at each step (CPU time).
 
@@ -39,7 +39,7 @@ def choose_rows(a: SampledMatrix, columns: Iterable[int]) -> Pivots:
 
 
 def choose_pivots(
-    state: SampledElimination, columns: Iterable[int], choose: Choose, first: Iterable[Pivot] = ()
+    state: SampledElimination, columns: Iterable[int], choose: PivotRule, first: Iterable[Pivot] = ()
 ) -> Pivots:
     """Eliminate the pivots `first`, then repeatedly the pivot that choose(state, remaining columns) returns.
 
@@ -112,7 +112,9 @@ def cheapest_pivot(state: SampledElimination, columns: list[int]) -> Pivot | Non
     return best_with_lookahead(state, columns, 1, 0)
 
 
-def _lookahead_cost(state: SampledElimination, columns: list[int], option: Option, depth: int, limit: float) -> float:
+def _lookahead_cost(
+    state: SampledElimination, columns: list[int], option: RankedPivot, depth: int, limit: float
+) -> float:
     """Operations of a pivot and of `depth` greedy steps after it; infinite if no safe pivot remains."""
     total = option[0]
     with state.trial():
@@ -130,7 +132,7 @@ def _lookahead_cost(state: SampledElimination, columns: list[int], option: Optio
             depth -= 1
 
 
-def _cheapest_options(state: SampledElimination, columns: list[int]) -> list[Option]:
+def _cheapest_options(state: SampledElimination, columns: list[int]) -> list[RankedPivot]:
     """Safe pivots among the least Markowitz products, sorted by exact cost."""
     by_count = sorted(columns, key=[len(x) for x in state.columns].__getitem__)
     products: list[tuple[int, int, int]] = []  # (Markowitz product, −row, −column)

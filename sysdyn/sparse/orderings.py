@@ -16,7 +16,7 @@ from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_rows, markowitz
 from sysdyn.sparse.quasidefinite import SYMMETRIC
-from sysdyn.sparse.sampled import Order, SampledMatrix
+from sysdyn.sparse.sampled import PivotSearch, SampledMatrix
 from sysdyn.sparse.superlu import factors
 from sysdyn.sparse.tearing import tearing_order
 
@@ -45,14 +45,14 @@ def colamd(a: SampledMatrix) -> Pivots:
     return choose_rows(a, np.argsort(lu.perm_c).tolist())
 
 
-def unscaled(order: Order) -> Order:
+def unscaled(order: PivotSearch) -> PivotSearch:
     """The same order of the matrix without equilibration, a second start of a greedy search."""
     return lambda a: order(replace(a, units=(np.ones(len(a.rhs)), np.ones(a.n))))
 
 
-look_ahead: Order = partial(markowitz, width=WIDTH, depth=DEPTH)
+look_ahead: PivotSearch = partial(markowitz, width=WIDTH, depth=DEPTH)
 # {name: starts}. The last start of "tearing" is safe at every regular state by its structure.
-ORDERINGS: dict[str, tuple[Order, ...]] = {
+ORDERINGS: dict[str, tuple[PivotSearch, ...]] = {
     "tearing": (tearing_order, partial(tearing_order, tried=8), partial(tearing_order, certified=True)),
     "umfpack": (umfpack_pivots, umfpack_columns),
     "colamd": (colamd,),

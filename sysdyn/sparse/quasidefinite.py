@@ -18,7 +18,7 @@ import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.sampled import MIN_COLUMN_RATIO, Order, SampledElimination, SampledMatrix, Tree
+from sysdyn.sparse.sampled import MIN_COLUMN_RATIO, PivotSearch, SampledElimination, SampledMatrix, Tree
 
 # Least diagonal pivot at every sample as a share of the greatest entry of its column (450 rounding units).
 LEAST_DIAGONAL = 1e-13
@@ -28,7 +28,7 @@ LEAST_OF_PAIRS = 0.6
 # Cost of a fill-in entry relative to an existing entry: fill-in decides, existing entries break ties (chosen).
 FILL = 100
 
-Option = tuple[int, int, int, int]  # A possible pivot, the least first: rank, cost, row, column.
+RankedBlock = tuple[int, int, int, int]  # A possible pivot, the least first: rank, cost, row, column.
 
 
 def quasidefinite(
@@ -47,7 +47,7 @@ def quasidefinite(
     not quasi-definite or no safe pivot remains.
     """
     tree = _tree_of(a)
-    search = _Search(replace(a, min_column_ratio=least_of_pairs), tree, pairs_first, noisy_pairs)
+    search = _SymmetricElimination(replace(a, min_column_ratio=least_of_pairs), tree, pairs_first, noisy_pairs)
     return search.finish(search.work_from_the_leaves(tree) if by_node else range(a.n))
 
 
@@ -70,7 +70,7 @@ def _tree_of(a: SampledMatrix) -> Tree:
     return a.tree
 
 
-class _Search:
+class _SymmetricElimination:
     """Greedy search: the pivots chosen so far, and the active submatrix."""
 
     def __init__(self, a: SampledMatrix, tree: Tree, pairs_first: bool, noisy_pairs: bool):
@@ -94,8 +94,8 @@ class _Search:
         """Eliminate indices of the front with a safe pivot, cheapest first; return the remaining indices."""
         front = set(front)
         small: set[int] = set()  # indices whose diagonal entry is too small
-        options: dict[int, Option] = {}
-        heap: list[tuple[Option, int]] = []  # also outdated options
+        options: dict[int, RankedBlock] = {}
+        heap: list[tuple[RankedBlock, int]] = []  # also outdated options
         changed = front
         while True:
             for i in changed & front:
@@ -137,7 +137,7 @@ class _Search:
             self.rows.append(row)
             self.columns.append(column)
 
-    def _pairs(self, i: int, front: set[int]) -> list[Option]:
+    def _pairs(self, i: int, front: set[int]) -> list[RankedBlock]:
         """Safe pairs of equation i."""
         row = self.state.rows[i]
         if self.positive[i] or (i in row and not self.noisy_pairs):
@@ -151,7 +151,7 @@ class _Search:
             by_row[i] = self.state.is_safe(i, j)
         return by_row[i]
 
-    def _diagonal(self, i: int) -> list[Option]:
+    def _diagonal(self, i: int) -> list[RankedBlock]:
         """The diagonal entry as an option, if it has the right sign at every state; else none."""
         entry = self.state.rows[i].get(i)
         if entry is None or not (entry if self.positive[i] else -entry).min() > 0.0:
@@ -177,7 +177,7 @@ class _Search:
         return cost if j in self.state.unit_columns[i] else cost + n + m
 
 
-class _LeastFill(_Search):
+class _LeastFill(_SymmetricElimination):
     """Diagonal pivots by least fill-in."""
 
     def __init__(self, a: SampledMatrix, tree: Tree):
@@ -190,7 +190,7 @@ class _LeastFill(_Search):
                 self._columns.pop(c, None)
         super().take(i, j)
 
-    def _pairs(self, i: int, front: set[int]) -> list[Option]:
+    def _pairs(self, i: int, front: set[int]) -> list[RankedBlock]:
         return []
 
     def _diagonal_cost(self, i: int) -> int:
@@ -205,7 +205,7 @@ class _LeastFill(_Search):
 
 
 # Starts of the order "symmetric".
-SYMMETRIC: tuple[Order, ...] = (
+SYMMETRIC: tuple[PivotSearch, ...] = (
     partial(quasidefinite, pairs_first=False, noisy_pairs=True),
     reduced,
     quasidefinite,
@@ -214,7 +214,7 @@ SYMMETRIC: tuple[Order, ...] = (
     partial(quasidefinite, by_node=False, pairs_first=False),
 )
 # Symmetric orders that are tried if none of SYMMETRIC is safe.
-LAST_RESORT: tuple[Order, ...] = (
+LAST_RESORT: tuple[PivotSearch, ...] = (
     partial(quasidefinite, noisy_pairs=True),
     partial(quasidefinite, noisy_pairs=True, by_node=False),
 )

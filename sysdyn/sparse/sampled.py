@@ -18,7 +18,7 @@ from sysdyn.sparse.active_submatrix import SampledActiveSubmatrix
 from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.lu import Pivots
 
-Order = Callable[["SampledMatrix"], Pivots]  # An ordering algorithm.
+PivotSearch = Callable[["SampledMatrix"], Pivots]  # An ordering algorithm.
 
 # Least absolute value of a safe pivot over the samples as a share of its greatest (by trial).
 MIN_VARIATION = 0.1
