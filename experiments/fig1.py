@@ -196,7 +196,7 @@ def orthogonal(n: int) -> Iterator[dict]:
     system = sd.forward_dynamics(_model(n)).system()
     order = tearing.tearing_order(order_samples(system, ORDER_STATES), certified=True)
     choice = Elimination(system, *order).choice("", QUANTITIES)
-    note = f"{len(choice.joined)} orthogonal columns"
+    note = f"{len(choice.rotated_with)} orthogonal columns"
     yield row(n, SOLVE, TORN, "all", EQUAL, solve_scope(system, choice, QUANTITIES), note=note)
     yield row(n, END_TO_END, TORN, "all", EQUAL, choice.end_to_end, note=note)
 

@@ -124,7 +124,7 @@ def exact_torn(n):
 def eliminated(n, name, system, order, state=""):
     """Both exact counts of every unknown in this order."""
     choice = Elimination(system, *order).choice("", QUANTITIES)
-    note = f"{len(choice.joined)} orthogonal columns" if choice.joined else ""
+    note = f"{len(choice.rotated_with)} orthogonal columns" if choice.rotated_with else ""
     yield row(n, SOLVE, name, "all", EQUAL, solve_scope(system, choice, QUANTITIES), state, note)
     yield row(n, END_TO_END, name, "all", EQUAL, choice.end_to_end, state, note)
 
@@ -147,14 +147,14 @@ def torn_order(system):
         m, row[there], col[there], values[:, there], np.zeros(there.sum(), dtype=bool), np.ones(m, dtype=bool)
     )
     order = markowitz(block)
-    joined = {len(rows) + k: tuple(rows_left[i] for i in others) for k, others in order.joined.items()}
-    return rows + [rows_left[i] for i in order.rows], columns + [columns_left[j] for j in order.columns], joined
+    rotated_with = {len(rows) + k: tuple(rows_left[i] for i in others) for k, others in order.rotated_with.items()}
+    return rows + [rows_left[i] for i in order.rows], columns + [columns_left[j] for j in order.columns], rotated_with
 
 
 def compiled(n):
     """What `compile` takes by default."""
     choice = sd.compile(load_cells(n)).choice
-    note = f"{choice.ordering}, {len(choice.joined)} orthogonal columns"
+    note = f"{choice.ordering}, {len(choice.rotated_with)} orthogonal columns"
     if choice.solve is not None:
         yield row(n, SOLVE, FOUND, "all", EQUAL, choice.solve, note=note)
     yield row(n, END_TO_END, FOUND, "all", EQUAL, choice.end_to_end, note=note)

@@ -15,7 +15,7 @@ import numpy as np
 import sysdyn as sd
 from sysdyn.estimation.ekf_step import ahead, moved
 from sysdyn.estimation.estimation_problem import Trajectory
-from sysdyn.offline.instant import Instant
+from sysdyn.offline.time_step import TimeStepElimination
 from sysdyn.program.program import Program
 
 sys.path.append(str(Path(__file__).parents[1] / "experiments"))
@@ -135,7 +135,7 @@ def programs(name: str) -> dict[str, Program]:
             found[f"{name}, space"] = sd.operational_space(problem.model, rows, ["inertia"], backend="python").program
         return found
     problem, outputs = moving(), ("tau", "fx")
-    instant = Instant(problem.instant, outputs)
+    instant = TimeStepElimination(problem.instant, outputs)
     found = {"rows": instant.rows().program, "free": instant.free()[0], "results": instant.results()}
     trajectory = Trajectory(problem, outputs, 1.0, 3, coupled=True)
     found |= {"ahead": ahead(trajectory.unknowns)[0], "moved": moved(trajectory.unknowns)[0]}

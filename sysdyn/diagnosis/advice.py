@@ -16,7 +16,7 @@ from sysdyn.model.massless import inertialess_joints
 from sysdyn.model.quantities import QUANTITIES
 
 
-def what_to_state(system: BlockSystem, columns: Sequence[int], missing: int, by_structure: int, example: str) -> str:
+def statement_advice(system: BlockSystem, columns: Sequence[int], missing: int, by_structure: int, example: str) -> str:
     """Sentence with the names of undetermined quantities and the number of them that a user has to state.
 
     columns: the undetermined unknowns. missing: number of null directions; by_structure: those due to the pattern
@@ -56,13 +56,13 @@ def example_to_state(system: BlockSystem, null_space: np.ndarray, first: set[str
     return few([as_code(m, system.model) for m in measurements])
 
 
-def what_to_leave_out(redundant: Sequence[str], removals: Sequence[str], excess: int) -> str:
+def removal_advice(redundant: Sequence[str], removals: Sequence[str], excess: int) -> str:
     """Sentence with the names of redundant equations. removals: a sufficient subset to remove, () if unknown."""
     example = f"; for example {few(removals)}" if removals and len(redundant) > excess else ""
     return f"leave out {excess} of: {few(redundant, 8)}{example}"
 
 
-def about_causes(system: BlockSystem, columns: Sequence[int]) -> list[str]:
+def cause_advice(system: BlockSystem, columns: Sequence[int]) -> list[str]:
     """Sentences on two causes of undetermined unknowns: joints without inertia, motors in parallel with contacts."""
     problem, model, blocks = system.problem, system.model, {system.col_blocks[c] for c in columns}
     accelerations = {model.joint_names[i] for quantity, i in blocks if quantity == "qdd"}

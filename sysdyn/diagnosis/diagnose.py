@@ -90,10 +90,10 @@ def diagnose(
     if missing:
         terms = {term.name for direction in directions[reference] for term in direction.terms}
         example = advice.example_to_state(system, spaces[reference].right, terms)
-        suggestions.append(advice.what_to_state(system, columns, missing, pattern.missing, example))
-    suggestions += advice.about_causes(system, columns)
+        suggestions.append(advice.statement_advice(system, columns, missing, pattern.missing, example))
+    suggestions += advice.cause_advice(system, columns)
     if excess:
-        suggestions.append(advice.what_to_leave_out(redundant, removed_names, excess))
+        suggestions.append(advice.removal_advice(redundant, removed_names, excess))
     sensors: tuple[Measurement, ...] | None = ()
     if available and missing:
         sensors, sentence = _additions(problem, available, elimination, spaces[reference])
@@ -138,10 +138,10 @@ def _by_pattern(elimination: MotionElimination, off: np.ndarray) -> Diagnosis:
         note = "there are equations that repeat others, or nearly so" if by_value else "only the structure is known"
         suggestions.append(f"{len(elimination.columns)} unknown q̈, fx and w are too many for null spaces: {note}")
     if missing:
-        suggestions.append(advice.what_to_state(system, pattern.undetermined, missing, pattern.missing, ""))
-    suggestions += advice.about_causes(system, pattern.undetermined)
+        suggestions.append(advice.statement_advice(system, pattern.undetermined, missing, pattern.missing, ""))
+    suggestions += advice.cause_advice(system, pattern.undetermined)
     if excess:
-        suggestions.append(advice.what_to_leave_out(redundant, (), excess))
+        suggestions.append(advice.removal_advice(redundant, (), excess))
     others = set() if by_value else set(range(system.shape[1])) - set(pattern.undetermined)
     return Diagnosis(
         equations=int(active.sum()), unknowns=system.shape[1], missing=missing, excess=excess,

@@ -18,7 +18,7 @@ from sysdyn.estimation.kalman_smoother import MOST_TOLD
 from sysdyn.estimation.lie_jacobians import machine_code, replayed_turns
 from sysdyn.estimation.residuals import BIASES, EXACT_SHARE, FAR_SQUARED, Lines, OfDynamics, OfStates, Readings
 from sysdyn.estimation.state_trajectory import Path, Unknowns
-from sysdyn.offline.instant import JACOBIAN, RESIDUAL
+from sysdyn.offline.time_step import JACOBIAN, RESIDUAL
 from sysdyn.program.graph import SHARING, Graph, copysign, is_zero
 from sysdyn.program.program import Program
 from sysdyn.runtime.call_list import CallList

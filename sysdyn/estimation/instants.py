@@ -10,25 +10,25 @@ import numpy as np
 
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Output
-from sysdyn.offline.cache_key import instant_key
-from sysdyn.offline.instant import Instant, Rows
+from sysdyn.offline.cache_key import time_step_key
+from sysdyn.offline.time_step import Rows, TimeStepElimination
 from sysdyn.online import storage
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 
 
 class StoredInstant:
-    """The programs of an `Instant`, made where the cache does not have them. Raises as that does."""
+    """The programs of a `TimeStepElimination`, made where the cache does not have them. Raises as that does."""
 
     def __init__(self, problem: Problem, outputs: Sequence[Output], biased: Sequence[str]):
         self.problem, self._outputs, self._biased = problem, tuple(outputs), tuple(biased)
 
     @cached_property
-    def _made(self) -> Instant:
-        return Instant(self.problem, self._outputs, self._biased)
+    def _made(self) -> TimeStepElimination:
+        return TimeStepElimination(self.problem, self._outputs, self._biased)
 
     def rows(self) -> Rows:
-        """The rows of the state; see `Instant.rows`."""
+        """The rows of the state; see `TimeStepElimination.rows`."""
 
         def made() -> tuple[Program, dict[str, np.ndarray]]:
             x = self._made.rows()
@@ -40,7 +40,7 @@ class StoredInstant:
         return Rows(program, found["places"], found["exact"], columns, noisy)
 
     def free(self) -> tuple[Program, np.ndarray]:
-        """The free parts of residuals; see `Instant.free`."""
+        """The free parts of residuals; see `TimeStepElimination.free`."""
 
         def made() -> tuple[Program, dict[str, np.ndarray]]:
             program, places = self._made.free()
@@ -50,14 +50,14 @@ class StoredInstant:
         return program, found["places"]
 
     def results(self) -> Program:
-        """The program of the outputs; see `Instant.results`."""
+        """The program of the outputs; see `TimeStepElimination.results`."""
         return self._stored("results", lambda: (self._made.results(), {}))[0]
 
     def _stored(
         self, name: str, made: Callable[[], tuple[Program, dict[str, np.ndarray]]]
     ) -> tuple[Program, dict[str, np.ndarray]]:  # fmt: skip
         """A program with arrays beside it, by the name of what it gives."""
-        key = instant_key(self.problem, self._outputs, self._biased, name)
+        key = time_step_key(self.problem, self._outputs, self._biased, name)
         payload = cache.load(key) if key else None
         program = storage.program_of(payload)
         if program is not None and payload is not None:

@@ -22,7 +22,7 @@ from sysdyn.measurements.measurement import Constraint, Context, Measurement, Ou
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.model import Model
 from sysdyn.model.quantities import tangents
-from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES
+from sysdyn.offline.time_step import ERRORS, FREE, JACOBIAN, RESIDUAL, VARIANCES
 from sysdyn.problem import Problem
 from sysdyn.program.autodiff import derivative, to_graph
 from sysdyn.program.graph import SHARING, Graph, is_zero
@@ -385,7 +385,7 @@ class OfDynamics:
         In units of standard deviations and variances of the noise; what nothing else checks has variance 0.
         """
         outputs, _ = self.single.results(self._inputs(path, readings, biases=True), len(path))
-        errors, shares = (self._by_name(outputs[x]) for x in (ERRORS, SHARES))
+        errors, shares = (self._by_name(outputs[x]) for x in (ERRORS, VARIANCES))
         return {name: (e, shares[name]) for name, e in errors.items()}
 
     def expected(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:

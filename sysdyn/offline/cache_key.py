@@ -23,8 +23,8 @@ def cache_key(problem: Problem, options: Options) -> str | None:
     return _key("solver", problem, options.outputs, options.to_dict())
 
 
-def instant_key(problem: Problem, outputs: Sequence[Output], biased: Sequence[str], program: str) -> str | None:
-    """Cache key of a program of `sysdyn.offline.instant.Instant`; None as in `cache_key`."""
+def time_step_key(problem: Problem, outputs: Sequence[Output], biased: Sequence[str], program: str) -> str | None:
+    """Cache key of a program of `sysdyn.offline.time_step.TimeStepElimination`; None as in `cache_key`."""
     return _key("instant", problem, outputs, {"biased": list(biased), "program": program})
 
 

@@ -23,7 +23,7 @@ class Choice:
     stability: the report of its check; None before the check.
     refined: True if the program includes a step of iterative refinement.
     passes: applied passes, from `sysdyn.PASSES`.
-    joined: (k, rows that are rotated with row row_perm[k]) of each orthogonal column, see `sysdyn.sparse.lu`.
+    rotated_with: (k, rows that are rotated with row row_perm[k]) of each orthogonal column, see `sysdyn.sparse.lu`.
     """
 
     ordering: str
@@ -36,12 +36,12 @@ class Choice:
     stability: StabilityReport | None = None
     refined: bool = False
     passes: tuple[str, ...] = PAPER
-    joined: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    rotated_with: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def pivots(self) -> Pivots:
         """Row and column of each pivot, and the rows to rotate before it: the arguments of `eliminate`."""
-        return Pivots(self.row_perm, self.col_perm, dict(self.joined))
+        return Pivots(self.row_perm, self.col_perm, dict(self.rotated_with))
 
     @property
     def is_recursion(self) -> bool:

@@ -249,11 +249,11 @@ class _Dynamics:
         for k, j in enumerate(expanded_parent(model)):
             paths.append((k, *(paths[j] if j >= 0 else ())))
         self._paths = paths
-        self._ways = [[number[j] for j in path if j in number] for path in paths]
+        self._torque_paths = [[number[j] for j in path if j in number] for path in paths]
         S, IS = (np.array([getattr(bodies.sides[k], x) for k in U], dtype=object).reshape(-1, 6) for x in ("s", "Is"))
         hinges = [model.joints[bodies.sides[k].body].nv == 1 and not model.armature[k] for k in U]
         self.inverse = InverseInertia(
-            bodies.H[np.ix_(U, U)], self.J[:, U], [self._ways[k][1:] for k in U], S, IS, hinges
+            bodies.H[np.ix_(U, U)], self.J[:, U], [self._torque_paths[k][1:] for k in U], S, IS, hinges
         )
         self._solve()
 
@@ -382,7 +382,7 @@ class _Dynamics:
         rows = change.rows
         if change.acceleration is not None and self.m:
             rows = (0.0 if rows is None else rows) - self.J @ change.acceleration
-        way = self._ways[change.at] if change.at >= 0 else []
+        way = self._torque_paths[change.at] if change.at >= 0 else []
         return Load(change.forces[self.U], way[0] if way else None, change.wrench, rows)
 
 

@@ -28,16 +28,16 @@ NODES_PER_OPERATION = 1.8
 class Elimination:
     """Symbolic elimination of a system in a given order; provides its cost, check and program.
 
-    joined: see `eliminate`. thresholds: {pivot k: (zero, fallback)}, sizes below which it counts as zero and below
-    which calls use the fallback; set by `check`. refined: add one step of iterative refinement. Raises NoSafeOrdering
-    if the elimination exceeds `cap` operations, SingularState if a pivot is identically zero.
+    rotated_with: see `eliminate`. thresholds: {pivot k: (zero, fallback)}, sizes below which it counts as zero and
+    below which calls use the fallback; set by `check`. refined: add one step of iterative refinement. Raises
+    NoSafeOrdering if the elimination exceeds `cap` operations, SingularState if a pivot is identically zero.
     """
 
     def __init__(self, system: System, row_perm: Sequence[int], col_perm: Sequence[int],
-                 joined: Mapping[int, Sequence[int]] | None = None, cap: float = math.inf,
+                 rotated_with: Mapping[int, Sequence[int]] | None = None, cap: float = math.inf,
                  thresholds: Mapping[int, tuple[float, float]] | None = None,
                  refined: bool = False):  # fmt: skip
-        self.system, self.joined, self.refined = system, dict(joined or {}), refined
+        self.system, self.rotated_with, self.refined = system, dict(rotated_with or {}), refined
         self.thresholds = dict(thresholds or {})
         self.assembly = system.build_copy()
         self.graph = self.assembly.graph
@@ -55,7 +55,9 @@ class Elimination:
 
         with ExitStack() as failed:
             failed.enter_context(self.graph)
-            self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin=begin)
+            self.factors = eliminate(
+                self.assembly.rows, self.assembly.b, row_perm, col_perm, self.rotated_with, begin=begin
+            )
             failed.pop_all()
         self.graph.cut()
         self.solution = _solution(self.assembly, self.factors, refined)
@@ -73,7 +75,7 @@ class Elimination:
         return Choice(
             ordering=ordering, row_perm=tuple(f.row_perm), col_perm=tuple(f.col_perm), end_to_end=count, solve=None,
             fill_in=f.fill_in, triangular=f.triangular, refined=self.refined, passes=self.system.passes,
-            joined=tuple((k, tuple(rows)) for k, rows in sorted(self.joined.items()) if k in f.rotations),
+            rotated_with=tuple((k, tuple(rows)) for k, rows in sorted(self.rotated_with.items()) if k in f.rotations),
         )  # fmt: skip
 
     def label(self, k: int) -> str:

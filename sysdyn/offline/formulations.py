@@ -122,7 +122,7 @@ def ordered_system(problem: Problem, options: Options, choice: Choice) -> System
     """The system of a choice's order. Raises FileError if the order does not fit, because a file may be corrupt."""
     system = eliminated_system(problem, options, choice.passes)
     equations, unknowns = system.shape
-    rows = {*choice.row_perm, *(row for _, rotated in choice.joined for row in rotated)}
+    rows = {*choice.row_perm, *(row for _, rotated in choice.rotated_with for row in rotated)}
     if len(choice.col_perm) != unknowns or not rows <= set(range(equations)):
         raise FileError(
             f"the solver's order has {len(choice.col_perm)} pivots, which are not those of its system of {equations} "

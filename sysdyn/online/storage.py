@@ -28,7 +28,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 
-FORMAT = 5  # Version of the stored form: increment when the meaning of a part changes.
+FORMAT = 6  # Version of the stored form: increment when the meaning of a part changes.
 
 # Types of fields of dataclasses by their annotations, for fields that are no dataclasses.
 _PLAIN: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
@@ -86,7 +86,7 @@ def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Out
         for scope in ("end_to_end", "solve"):
             choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
         choice["passes"] = tuple(choice["passes"])
-        choice["joined"] = tuple((int(k), tuple(map(int, rows))) for k, rows in choice["joined"])
+        choice["rotated_with"] = tuple((int(k), tuple(map(int, rows))) for k, rows in choice["rotated_with"])
         choice["stability"] = StabilityReport(**choice["stability"])
         for name in ("row_perm", "col_perm"):
             choice[name] = tuple(arrays[name].astype(np.int32, casting="safe").tolist())

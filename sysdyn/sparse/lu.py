@@ -23,12 +23,12 @@ Row = dict[int, Any]  # {column: entry} of a row, or {row: entry} of a column; f
 class Pivots(NamedTuple):
     """An elimination order: pivot k is in row rows[k] and column columns[k].
 
-    joined: {k: rows that are rotated with row rows[k] before pivot k}.
+    rotated_with: {k: rows that are rotated with row rows[k] before pivot k}.
     """
 
     rows: Sequence[int]
     columns: Sequence[int]
-    joined: Mapping[int, Sequence[int]] = {}
+    rotated_with: Mapping[int, Sequence[int]] = {}
 
 
 def is_unit(x) -> bool:
@@ -73,7 +73,7 @@ def eliminate(
     b: Sequence,
     row_perm: Sequence[int],
     col_perm: Sequence[int],
-    joined: Mapping[int, Sequence[int]] | None = None,
+    rotated_with: Mapping[int, Sequence[int]] | None = None,
     *,
     begin: Callable[[int], None] = lambda _: None,
 ) -> Factors:
@@ -82,7 +82,7 @@ def eliminate(
     rows (m)        A, one dict {column: entry} per row; not changed
     b (m)           right-hand side entries
     row_perm (n)    row of the k-th pivot; col_perm (n) its column
-    joined          {k: rows that are rotated with row_perm[k] if they have an entry in the pivot column}
+    rotated_with          {k: rows that are rotated with row_perm[k] if they have an entry in the pivot column}
     begin(k)        called before pivot k is eliminated, and before its unknown is substituted back
 
     If m > n, the rows without a pivot are reduced to `Factors.residual_rows`. If these are zero, x solves all
@@ -91,13 +91,13 @@ def eliminate(
     Raises SingularState (with the position k of the pivot as `equation`) if a pivot is structurally or exactly 0. The
     pivot divides its row or its column, whichever has fewer entries; several divisions share one reciprocal.
     """
-    n, joined = len(col_perm), joined or {}
+    n, rotated_with = len(col_perm), rotated_with or {}
     augmented = ({**row, n: right} if not is_zero(right) else row for row, right in zip(rows, b, strict=True))
     active, factors = ActiveSubmatrix(augmented, n + 1), Factors(row_perm, col_perm)  # b is column n
     ends: list[tuple[Scalar, Callable]] = []  # Back substitution of pivot k begins with b and divides at the end.
     for k, (pr, pc) in enumerate(zip(row_perm, col_perm, strict=True)):
         begin(k)
-        if k in joined and (rotation := active.rotate_rows((pr, *joined[k]), pc)):
+        if k in rotated_with and (rotation := active.rotate_rows((pr, *rotated_with[k]), pc)):
             factors.rotations[k] = rotation
         ends.append(_pivot(active, factors, pr, pc))
     factors.fill = [(i, j) for i, j in _places(factors) if j not in rows[i]]

@@ -53,8 +53,8 @@ def choose_pivots(
         state.eliminate(pivot.row, pivot.column)
         pivots.append(pivot)
         remaining.remove(pivot.column)
-    joined = {k: p.joined for k, p in enumerate(pivots) if p.joined}
-    return Pivots([p.row for p in pivots], [p.column for p in pivots], joined)
+    rotated_with = {k: p.rotated_with for k, p in enumerate(pivots) if p.rotated_with}
+    return Pivots([p.row for p in pivots], [p.column for p in pivots], rotated_with)
 
 
 def least_squares(a: SampledMatrix, exact: Set[int], first: Sequence[Pivot] = ()) -> Pivots:

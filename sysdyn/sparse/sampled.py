@@ -37,7 +37,7 @@ class Pivot(NamedTuple):
 
     row: int
     column: int
-    joined: tuple[int, ...] = ()
+    rotated_with: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.estimation import instants
 from sysdyn.estimation.instants import StoredInstant
-from sysdyn.offline import instant
-from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, Instant
+from sysdyn.offline import time_step
+from sysdyn.offline.time_step import ERRORS, JACOBIAN, RESIDUAL, TimeStepElimination
 from sysdyn.runtime.runner import Runner
 
 # Step of central differences.
@@ -70,7 +70,7 @@ At = dict[str, np.ndarray]  # {input: value} at a state
 def built(kind: str):
     """(problem, rows, program of the rows, program of the results, the problem of known accelerations)."""
     problem = PROBLEMS[kind]()
-    instant = Instant(problem, OUTPUTS, ["tq"])
+    instant = TimeStepElimination(problem, OUTPUTS, ["tq"])
     rows = instant.rows()
     programs = [Runner(backend_named("llvm")(x, 0)) for x in (rows.program, instant.results())]
     return problem, rows, *programs, problem + sd.JointAcceleration("all")
@@ -224,7 +224,7 @@ def test_exact_rows_are_the_equations_of_motion(seed):
     """Torques and wrenches known: what is left of q, q̇ and q̈ is that these are forward dynamics."""
     model = sd.random_tree(4, seed=seed, joints=("revolute", "spherical", "prismatic"))
     problem = sd.Problem(model, [sd.JointTorque("all", name="tq"), sd.ExternalWrench("all", name="none")])
-    rows = Instant(problem, ("tau",)).rows()
+    rows = TimeStepElimination(problem, ("tau",)).rows()
     assert rows.exact.all() and len(rows.exact) == model.nv and not rows.noisy
     program = Runner(backend_named("llvm")(rows.program, 0))
     q, qd, qdd = model.random_state(seed=seed)
@@ -253,13 +253,13 @@ def test_accelerations_must_not_be_known():
     model = sd.chain(2)
     problem = sd.Problem(model, [sd.JointAcceleration("all", name="still"), sd.ExternalWrench("all")])
     with pytest.raises(ProblemError, match="'still' states it"):
-        Instant(problem, ("tau",))
+        TimeStepElimination(problem, ("tau",))
 
 
 def test_dynamic_variables_must_be_determined():
     model = sd.chain(2)
     with pytest.raises(ProblemError, match="do not determine the dynamic variables"):
-        Instant(sd.Problem(model, [sd.ExternalWrench(model.body_names[0])]), ("tau",))
+        TimeStepElimination(sd.Problem(model, [sd.ExternalWrench(model.body_names[0])]), ("tau",))
 
 
 # ---- judged ----------------------------------------------------------------------------------------------------------
@@ -269,20 +269,24 @@ def test_dynamic_variables_must_be_determined():
 @pytest.mark.parametrize("spoilt", [1, 10])
 def test_an_elimination_that_loses_digits_is_not_kept(monkeypatch, kind, spoilt):
     """The first ones have a wrong right-hand side: another order is taken, or none is left."""
-    true, calls, model = instant.eliminate, [], sd.random_tree(4, seed=5, joints=("revolute", "spherical", "prismatic"))
+    true, calls, model = (
+        time_step.eliminate,
+        [],
+        sd.random_tree(4, seed=5, joints=("revolute", "spherical", "prismatic")),
+    )
     problem = PROBLEMS[kind]() if kind in PROBLEMS else sd.Problem(model, [sd.ExternalWrench("all")])
 
     def eliminate(rows, b, *args, **options):
         calls.append(len(b))
         return true(rows, [x + 1e-3 for x in b] if len(calls) <= spoilt else b, *args, **options)
 
-    monkeypatch.setattr(instant, "eliminate", eliminate)
+    monkeypatch.setattr(time_step, "eliminate", eliminate)
     if spoilt == 1:
-        good = Instant(problem, OUTPUTS)
+        good = TimeStepElimination(problem, OUTPUTS)
         assert len(calls) == 2 and good.error() < 1e-9
     else:
-        with pytest.raises(NoSafeOrdering, match="no order of the equations of an instant keeps digits"):
-            Instant(problem, OUTPUTS)
+        with pytest.raises(NoSafeOrdering, match="no order"):
+            TimeStepElimination(problem, OUTPUTS)
 
 
 # ---- stored programs -------------------------------------------------------------------------------------------------
@@ -291,9 +295,9 @@ def test_an_elimination_that_loses_digits_is_not_kept(monkeypatch, kind, spoilt)
 def test_stored_programs_are_those_that_were_made(monkeypatch, tmp_path):
     monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
     problem = PROBLEMS["correlated"]()
-    made, first = Instant(problem, OUTPUTS, ["tq"]), StoredInstant(problem, OUTPUTS, ["tq"])
+    made, first = TimeStepElimination(problem, OUTPUTS, ["tq"]), StoredInstant(problem, OUTPUTS, ["tq"])
     (first.rows(), first.free(), first.results())
-    monkeypatch.setattr(instants, "Instant", None)  # nothing is made anew
+    monkeypatch.setattr(instants, "TimeStepElimination", None)  # nothing is made anew
     found = StoredInstant(PROBLEMS["correlated"](), OUTPUTS, ["tq"])
     rows, own = found.rows(), made.rows()
     assert rows.program.digest == own.program.digest and found.results().digest == made.results().digest

@@ -7,9 +7,9 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.offline import instant, recursion, writing
-from sysdyn.offline.instant import Instant
+from sysdyn.offline import recursion, time_step, writing
 from sysdyn.offline.sampling import PASSES_SEED, is_singular, sample_states
+from sysdyn.offline.time_step import TimeStepElimination
 
 FAST = {"level": "fast", "backend": "python"}
 ARM = sd.chain(5, seed=1)
@@ -82,18 +82,20 @@ def test_the_error_of_a_reading_is_that_of_the_states_that_count(monkeypatch, re
 def test_instants_that_no_state_can_show(monkeypatch, noisy):
     torques = [sd.JointTorque("all", noise=0.3, name="tq")] if noisy else []
     problem = sd.Problem(ARM, [sd.ExternalWrench("all"), *torques])
-    assert 0.0 < Instant(problem, ("tau",)).error() < 1e-9
-    monkeypatch.setattr(instant, "MAX_CONDITION", 1.0)
+    assert 0.0 < TimeStepElimination(problem, ("tau",)).error() < 1e-9
+    monkeypatch.setattr(time_step, "MAX_CONDITION", 1.0)
     with pytest.raises(NoSafeOrdering, match="condition number"):
-        Instant(problem, ("tau",))
+        TimeStepElimination(problem, ("tau",))
 
 
 def test_an_instant_with_errors_that_are_no_numbers_is_not_kept(monkeypatch):
-    true = instant.interpreter.run_groups
+    true = time_step.interpreter.run_groups
 
     def spoilt(*args, **options):
-        return {name: x * (np.nan if name == instant.ERRORS else 1.0) for name, x in true(*args, **options).items()}
+        return {name: x * (np.nan if name == time_step.ERRORS else 1.0) for name, x in true(*args, **options).items()}
 
-    monkeypatch.setattr(instant.interpreter, "run_groups", spoilt)
+    monkeypatch.setattr(time_step.interpreter, "run_groups", spoilt)
     with pytest.raises(NoSafeOrdering):
-        Instant(sd.Problem(ARM, [sd.ExternalWrench("all"), sd.JointTorque("all", noise=0.3, name="tq")]), ("tau",))
+        TimeStepElimination(
+            sd.Problem(ARM, [sd.ExternalWrench("all"), sd.JointTorque("all", noise=0.3, name="tq")]), ("tau",)
+        )

@@ -71,8 +71,8 @@ def call(solver: Solver, inputs: dict[str, np.ndarray], **options) -> sd.Solutio
 
 def test_the_program_turns_rows_and_is_sound():
     found = solver()
-    assert found.choice.joined and set(found.program.kind.tolist()) >= {SQRT, COPYSIGN}
-    assert found.flops.end_to_end.sqrt == len(found.choice.joined)
+    assert found.choice.rotated_with and set(found.program.kind.tolist()) >= {SQRT, COPYSIGN}
+    assert found.flops.end_to_end.sqrt == len(found.choice.rotated_with)
     assert found.stability.acceptable and found.stability.good
 
 

@@ -213,7 +213,7 @@ def test_columns_without_a_safe_entry_are_made_orthogonal(name):
     """A rotation has no entry that does not vanish at some multiple of π/2."""
     a = small(*ROTATION)
     order = ORDERINGS[name][0](a)
-    assert set(order.joined) == {0} and len(order.joined[0]) == 1
+    assert set(order.rotated_with) == {0} and len(order.rotated_with[0]) == 1
     for k in range(len(ANGLE)):
         b = np.zeros((len(ANGLE), 2))
         b[:, 0] = -1.0

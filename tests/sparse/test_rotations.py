@@ -28,11 +28,11 @@ class Random:
         self.rows, self.columns = [int(i) for i in places], list(range(n))
         after = [[int(i) for i in range(m) if i not in self.rows[: k + 1]] for k in range(n)]
         whole = rng.random(n) < 0.7 if m == n and seed % 2 else np.ones(n, dtype=bool)
-        self.joined = {k: rows for k, rows in enumerate(after) if rows and whole[k]}
+        self.rotated_with = {k: rows for k, rows in enumerate(after) if rows and whole[k]}
 
     def eliminated(self) -> Factors:
         entries = [{j: float(x) for j, x in enumerate(row) if x != 0.0} for row in self.A]
-        return eliminate(entries, self.b.tolist(), self.rows, self.columns, joined=self.joined)
+        return eliminate(entries, self.b.tolist(), self.rows, self.columns, rotated_with=self.rotated_with)
 
     def least_squares(self) -> list[float]:
         """Without any rounding."""
@@ -95,7 +95,7 @@ def test_a_zero_column_is_singular():
 
 def test_rows_that_do_not_hold_the_column_are_not_turned():
     rows = [{0: 2.0, 1: 1.0}, {1: 1.0, 2: 3.0}, {0: 1.0, 2: 1.0}]
-    factors = eliminate(rows, [1.0, 1.0, 1.0], [0, 2, 1], [0, 1, 2], joined={0: [1, 2], 2: []})
+    factors = eliminate(rows, [1.0, 1.0, 1.0], [0, 2, 1], [0, 1, 2], rotated_with={0: [1, 2], 2: []})
     assert {k: x.rows for k, x in factors.rotations.items()} == {0: (0, 2)}
     A = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0], [1.0, 0.0, 1.0]])
     np.testing.assert_allclose(A @ factors.solution, -np.ones(3), atol=1e-14)
@@ -107,10 +107,10 @@ def test_counts_are_those_of_an_instrumented_run(system):
     graph, start = Graph("none"), len(Counted.log)
     names = [{j: graph.input(f"{i} {j}") for j in row} for i, row in enumerate(entries)]
     right = [graph.input(f"b {i}") for i in range(len(entries))]
-    eliminate(names, right, system.rows, system.columns, system.joined)
+    eliminate(names, right, system.rows, system.columns, system.rotated_with)
     numbers = [{j: Counted(x) for j, x in row.items()} for row in entries]
     b = [Counted(x) for x in system.b.tolist()]
-    found = eliminate(numbers, b, system.rows, system.columns, system.joined)
+    found = eliminate(numbers, b, system.rows, system.columns, system.rotated_with)
     executed = counted(Counted.log[start:])
     assert executed == all_nodes(graph)
     assert executed.sqrt == len(found.rotations)

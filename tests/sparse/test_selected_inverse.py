@@ -19,9 +19,9 @@ def sparse_matrix(rng: np.random.Generator, symmetric: bool) -> np.ndarray:
     return A + np.diag(rng.uniform(2.0, 4.0, N) * rng.choice((-1.0, 1.0), N))
 
 
-def selected_inverse(A: np.ndarray, row_perm, col_perm, joined=None, symmetric: bool = False) -> SelectedInverse:
+def selected_inverse(A: np.ndarray, row_perm, col_perm, rotated_with=None, symmetric: bool = False) -> SelectedInverse:
     rows = [{j: float(x) for j, x in enumerate(row) if x != 0.0} for row in A]
-    return SelectedInverse(eliminate(rows, [0.0] * N, row_perm, col_perm, joined or {}), symmetric)
+    return SelectedInverse(eliminate(rows, [0.0] * N, row_perm, col_perm, rotated_with or {}), symmetric)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -41,9 +41,9 @@ def test_rows_may_be_rotated(seed):
     """Two rows are rotated before the third pivot, and one of these again before the fifth."""
     rng = np.random.default_rng(seed)
     A, order = sparse_matrix(rng, symmetric=True) + 0.5, rng.permutation(N).tolist()
-    joined = {2: [order[5], order[7]], 4: [order[5]]}
+    rotated_with = {2: [order[5], order[7]], 4: [order[5]]}
     places = list(itertools.product(range(N), repeat=2))
-    entries = selected_inverse(A, order, order, joined, symmetric=True).select(places)
+    entries = selected_inverse(A, order, order, rotated_with, symmetric=True).select(places)
     inverse = np.linalg.inv(A)
     np.testing.assert_allclose([entries[x] for x in places], inverse.ravel(), atol=1e-9 * np.abs(inverse).max())
 

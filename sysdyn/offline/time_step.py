@@ -37,7 +37,7 @@ from sysdyn.sparse.sampled import Pivot, SampledMatrix
 
 # Groups of outputs: r and the entries of R; whitened residuals of noisy equations, their variances, and the matrix F
 # that maps r to them.
-RESIDUAL, JACOBIAN, ERRORS, SHARES, FREE = "residual", "jacobian", "errors", "shares", "free"
+RESIDUAL, JACOBIAN, ERRORS, VARIANCES, FREE = "residual", "jacobian", "errors", "variances", "free"
 
 # Number of states at which orders are searched, and at which one is checked (CPU time).
 ORDER_STATES, CHECK_STATES = 12, 8
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
     """The rows R δx + r of a time step, as a program.
 
     program: inputs are those of the problem and q̈. Outputs are RESIDUAL r (rows,), JACOBIAN, the entries of R at
-    `places` (2, entries), ERRORS, the whitened residuals of noisy equations at the state, and SHARES, their variances.
+    `places` (2, entries), ERRORS, the whitened residuals of noisy equations at the state, and VARIANCES, theirs.
     exact (rows,) bool: True for exact rows. columns: (input, index) of each column: q (tangent), qd, qdd, and values of
     biased measurements. noisy: name and component of each of the ERRORS.
     """
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
     noisy: tuple[tuple[str, int], ...]
 
 
-class Instant:
+class TimeStepElimination:
     """The eliminated equations of a problem at a state.
 
     biased: measurements whose values are columns, too. Orders are checked at sampled states against dense solves with
@@ -88,7 +88,7 @@ class Instant:
             if least <= LARGEST_ERROR:
                 break
         else:
-            raise NoSafeOrdering(f"no order of the equations of an instant keeps digits: errors are {least:.2g}")
+            raise NoSafeOrdering(f"no order of the equations of a time step keeps digits: errors are {least:.2g}")
         self._differentiate(biased)
 
     def _orders(self) -> Iterator[Pivots]:
@@ -203,7 +203,7 @@ class Instant:
                 variances[i] = variances[i] + x * x
         program = self._program([
             (RESIDUAL, [residual_rows[i] for i in numbers]), (JACOBIAN, entries),
-            (ERRORS, self._by_row(self._residuals())), (SHARES, self._by_row(variances)),
+            (ERRORS, self._by_row(self._residuals())), (VARIANCES, self._by_row(variances)),
         ])  # fmt: skip
         exact = np.array([i not in self._noise for i in numbers], dtype=bool)
         noisy = tuple((self._noise[i][0].name, self._noise[i][1]) for i in sorted(self._noise))
