@@ -33,9 +33,8 @@ from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.check import SampledStates
-from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
-from sysdyn.offline.report import StabilityReport
+from sysdyn.offline.report import Choice, StabilityReport
 from sysdyn.offline.sampling import order_samples, sample_matrix
 from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack

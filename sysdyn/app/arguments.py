@@ -15,7 +15,7 @@ from sysdyn.app.robots import load_robot
 from sysdyn.data.columns import STATES
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.offline.outputs import requested_outputs
+from sysdyn.offline.options import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
 
 

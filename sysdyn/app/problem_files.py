@@ -24,7 +24,7 @@ from sysdyn.measurements.registry import MEASUREMENTS, RAW_NAMES
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.readers.urdf import rpy
-from sysdyn.offline.outputs import requested_outputs
+from sysdyn.offline.options import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.problem import Problem
 

@@ -45,7 +45,7 @@ from sysdyn.estimation.timing import (
     without_stale,
 )
 from sysdyn.measurements.measurement import Output
-from sysdyn.offline.outputs import described
+from sysdyn.offline.options import described
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import float_array, is_count

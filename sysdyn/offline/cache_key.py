@@ -13,8 +13,7 @@ import scipy
 
 from sysdyn.files.sources import sources_digest
 from sysdyn.measurements.measurement import Output
-from sysdyn.offline.options import Options
-from sysdyn.offline.outputs import described
+from sysdyn.offline.options import Options, described
 from sysdyn.problem import Problem
 
 

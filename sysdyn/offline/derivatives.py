@@ -145,8 +145,8 @@ def rates(
 
 
 def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> bool:
-    """True if `analytic` supports these derivatives: of τ, q̈ and w if `recursion.applies` to the problem."""
-    if recursion.applies(problem) is None:
+    """True if `analytic` supports these derivatives: of τ, q̈ and w if `recursion.torque_driven` to the problem."""
+    if recursion.torque_driven(problem) is None:
         return False
     known = {"q", "qd", "tau", "qdd", "fx", *(value_group(m.name) for m in problem.constraints)}
     return {*of} <= {"tau", "qdd", *([problem.wrenches.name] if problem.constraints else [])} and {*wrt} <= known

@@ -15,7 +15,7 @@ from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.check import Check, CheckedProgram, Results, SampledStates, check, chunk_of
-from sysdyn.offline.choice import Choice
+from sysdyn.offline.report import Choice
 from sysdyn.program.graph import Graph, is_constant, strip_sign
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program

@@ -1,16 +1,21 @@
-"""Options of compilation."""
+"""Options of compilation, among them the outputs: quantities by name, and measurements."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from sysdyn.errors import InvalidInput, check_among
+from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.measurements.measurement import Measurement, Output, output_name
-from sysdyn.model.quantities import QUANTITIES
+from sysdyn.measurements.noise import ModelNoise, Wrapped
+from sysdyn.measurements.registry import description, restored
+from sysdyn.measurements.statement import Statement
+from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.passes import ALL
+from sysdyn.program.groups import select_names
 from sysdyn.runtime.real import Real, real_of
 
 # Name of the caller's own ordering.
@@ -19,6 +24,8 @@ CUSTOM = "custom"
 FORMULATIONS = ("auto", "paper", "elimination", "recursive")
 # {compilation level: code-generation level of the machine code}.
 LEVELS = {"best": 2, "fast": 0}
+# Reserved names: other columns in files of results, and "all".
+RESERVED = ("all", "w", "ok", "t")
 
 
 @dataclass(frozen=True)
@@ -95,3 +102,58 @@ class Options:
         values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
         equations = Equations(**{x.name: values.pop(x.name) for x in fields(Equations)})
         return Options(**values, equations=equations)
+
+
+def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Statement) -> tuple[Output, ...]:
+    """Validated outputs: quantities in canonical order, then measurements in the order of the argument.
+
+    Raises UnknownName or InvalidInput for invalid outputs, ProblemError for ambiguous names.
+    """
+    requested = (outputs,) if isinstance(outputs, (str, Measurement)) else () if outputs is None else tuple(outputs)
+    for x in requested:
+        if not isinstance(x, (str, Measurement)):
+            raise InvalidInput(
+                f"{x!r} is no output: name some of {', '.join(problem.quantities)}, or give a measurement such as "
+                "Accelerometer('head')"
+            )
+    measured = tuple(x for x in requested if isinstance(x, Measurement))
+    for m in measured:
+        _check(m, problem)
+    names = [m.name for m in measured]
+    for name in names:
+        if names.count(name) > 1:
+            raise ProblemError(f"two outputs are called {name!r}: give one of them another name=")
+    quantities = [x for x in requested if isinstance(x, str)]
+    if not measured or quantities:
+        quantities = list(select_names("output", quantities, (), ("all", *problem.quantities)))
+    return (*(x for x in problem.quantities if x in quantities or "all" in quantities), *measured)
+
+
+def _check(m: Measurement, problem: Statement) -> None:
+    """Raise if a measurement has no value, has a reserved name, or does not fit the robot."""
+    if isinstance(m, Wrapped):
+        raise ProblemError(
+            f"{m.name!r} is a {type(m).__name__}, which says how a measurement is treated: as an output give the "
+            f"measurement itself, {m.of.name!r}"
+        )
+    if isinstance(m, ModelNoise):
+        raise ProblemError(f"{m.name!r} is noise of the equations of motion, which has no value: it is no output")
+    if m.expected:
+        raise ProblemError(f"{m.name!r} is an unknown of the problem that states it, whose output 'w' has its value")
+    if not isinstance(getattr(m, "name", None), str) or not m.name:
+        raise InvalidInput(f"an output of type {type(m).__name__} has no name: give it name=…")
+    if m.name in RESERVED or m.name in QUANTITY:
+        raise ProblemError(f"an output is called {m.name!r}, which means something else: give it another name=")
+    if not m.components(problem.model):
+        raise InvalidInput(f"output {m.name!r} has no components")
+
+
+def described(outputs: Iterable[Output], model: Model, placed: bool = False) -> list[str | dict] | None:
+    """The outputs as JSON; None if a measurement has no description. placed: see `description`."""
+    descriptions = [x if isinstance(x, str) else description(x, model, placed) for x in outputs]
+    return None if any(x is None for x in descriptions) else [x for x in descriptions if x is not None]
+
+
+def from_described(outputs: Iterable[str | dict]) -> tuple[Output, ...]:
+    """Inverse of `described`."""
+    return tuple(x if isinstance(x, str) else restored(x) for x in outputs)

@@ -22,11 +22,11 @@ from sysdyn.measurements.input_names import value_group
 from sysdyn.model.quantities import tangents
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion
-from sysdyn.offline.choice import Choice
+from sysdyn.offline.compile import ordered_system
 from sysdyn.offline.derivatives import affine
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
+from sysdyn.offline.report import Choice
 from sysdyn.problem import Problem
 from sysdyn.program.autodiff import (  # fmt: skip
     TANGENTS,
@@ -81,14 +81,14 @@ def _derivatives(
         return _ByFactors(
             program, of, wrt, directions, system, Elimination(system, *choice.pivots, refined=choice.refined)
         )
-    free, solved = recursion.applies(problem), {"qdd", *([problem.wrenches.name] if problem.constraints else [])}
+    free, solved = recursion.torque_driven(problem), {"qdd", *([problem.wrenches.name] if problem.constraints else [])}
     # the residual of a tree lacks the derivatives through couplings
     if not free or problem.couplings or not {*of} <= {"tau", *solved}:
         return ProgramDerivatives(program, of, wrt, directions)
     if not solved <= set(program.outputs):
         options = replace(options, outputs=(*options.outputs, *sorted(solved - set(options.output_names))))
-        program = recursion.build(problem, recursion.write(problem, options), options)[1]
-    return _ByInverseDynamics(problem, program, of, wrt, directions, free, recursion.inverse(problem, options))
+        program = recursion.compile_recursion(problem, recursion.generate_dynamics(problem, options), options)[1]
+    return _ByInverseDynamics(problem, program, of, wrt, directions, free, recursion.generate_inverse(problem, options))
 
 
 def _at_unit(program: Program, parts: Sequence[slice]) -> Program:

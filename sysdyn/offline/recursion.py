@@ -32,12 +32,10 @@ from sysdyn.offline.check import (
     chunk_of,
     relative_difference,
 )
-from sysdyn.offline.choice import Choice
 from sysdyn.offline.constrained import acceleration_rows, load_matrices, measured_rows
 from sysdyn.offline.options import Options
-from sysdyn.offline.report import GOOD_ERROR
-from sysdyn.offline.sampling import PASSES_SEED, sample_states
-from sysdyn.offline.writing import UNCHANGED
+from sysdyn.offline.report import BACKWARD_ERROR, GOOD_ERROR, Choice
+from sysdyn.offline.sampling import PASSES_SEED, VERIFIED_STATES, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.autodiff import to_graph
 from sysdyn.program.graph import SHARING, Graph, strip_sign
@@ -48,15 +46,13 @@ from sysdyn.reference.rnea import newton_euler
 
 # Search budget at effort 1: operations of all recursions that are generated (chosen).
 BUDGET = 40_000
-# Number of states at which measured outputs are compared with Y d + b_Y (chosen).
-READ = 16
 # Group of a checked program that holds its pivots.
 PIVOTS = "pivots"
 # Output groups of the wrenches on bodies and joint torques of constraints.
 LOADS = ("wrenches on bodies", "torques on joints")
 
 
-def applies(problem: Statement) -> frozenset[int] | None:
+def torque_driven(problem: Statement) -> frozenset[int] | None:
     """Torque-driven degrees of freedom of a problem that recursions can solve; None for other problems.
 
     The other degrees of freedom have known q̈, and all fx are known. Constraints require at least one torque-driven
@@ -69,7 +65,7 @@ def applies(problem: Statement) -> frozenset[int] | None:
     return (torque_freedoms(problem) or None) if acceleration_rows(problem) is not None else None
 
 
-def gives(problem: Problem, options: Options) -> bool:
+def computes_outputs(problem: Problem, options: Options) -> bool:
     """True if a recursion can compute all outputs: τ, q̈, w, and measurements of a and q̈."""
     names = {x for x in options.outputs if isinstance(x, str)}
     return names <= {"tau", "qdd", problem.wrenches.name} and measured_rows(problem, options.measured) is not None
@@ -80,11 +76,11 @@ def budget(options: Options) -> float:
     return BUDGET * options.effort if options.level == "best" else 0.0
 
 
-def write(problem: Problem, options: Options) -> GeneratedDynamics:
-    """The cheapest recursion that the search finds. `applies(problem)` must not be None."""
-    free = applies(problem)
+def generate_dynamics(problem: Problem, options: Options) -> GeneratedDynamics:
+    """The cheapest recursion that the search finds. `torque_driven(problem)` must not be None."""
+    free = torque_driven(problem)
     assert free is not None
-    measured = (measured_rows(problem, options.measured) if gives(problem, options) else None) or ()
+    measured = (measured_rows(problem, options.measured) if computes_outputs(problem, options) else None) or ()
     other = () if measured else options.measured  # evaluated from quantities by their rows
     # the check needs q̈; the program omits it if it is not an output
     needed = {x for x, _ in blocks_of(problem.model, other)} | set(options.output_names)
@@ -96,7 +92,7 @@ def write(problem: Problem, options: Options) -> GeneratedDynamics:
     )  # fmt: skip
 
 
-def inverse(problem: Problem, options: Options) -> GeneratedDynamics:
+def generate_inverse(problem: Problem, options: Options) -> GeneratedDynamics:
     """Inverse dynamics of the robot of a problem, with the rows of its constraints."""
     outputs, constraints = ("tau", ROWS) if problem.constraints else ("tau",), acceleration_rows(problem) or ()
     return generate(
@@ -105,8 +101,8 @@ def inverse(problem: Problem, options: Options) -> GeneratedDynamics:
     )  # fmt: skip
 
 
-def build(
-    problem: Problem, written: GeneratedDynamics, options: Options, states: int | None = None
+def compile_recursion(
+    problem: Problem, dynamics: GeneratedDynamics, options: Options, states: int | None = None
 ) -> tuple[Choice, Program]:
     """(choice, program) of a recursion, checked like an elimination of the system.
 
@@ -114,48 +110,48 @@ def build(
     residual measures the error of q̈. Other outputs of the program replace computed ones. states: see
     `SampledStates.of`.
     """
-    pivots = [strip_sign(x) for x, _ in written.pivots]
-    labels = pivot_labels(problem, [k for _, k in written.pivots])
+    pivots = [strip_sign(x) for x, _ in dynamics.pivots]
+    labels = pivot_labels(problem, [k for _, k in dynamics.pivots])
     program = _program(
         problem,
-        written,
-        [*written.outputs.items(), (PIVOTS, pivots), *loads(problem, written.graph, written.outputs.get("w", ()))],
+        dynamics,
+        [*dynamics.outputs.items(), (PIVOTS, pivots), *loads(problem, dynamics.graph, dynamics.outputs.get("w", ()))],
     )
     checked = check_recursion(problem, program, labels, options.external_wrenches, states)
-    _require_read(problem, program, options)
+    _require_outputs(problem, program, options)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, checked.thresholds, strict=True)]
-    with written.graph:
-        outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
-        outputs += _measured(problem, written, options.measured)
-        program = _program(problem, written, outputs, guards)
+    with dynamics.graph:
+        outputs = [(x, dynamics.outputs[x]) for x in options.outputs if isinstance(x, str)]
+        outputs += _measured_outputs(problem, dynamics, options.measured)
+        program = _program(problem, dynamics, outputs, guards)
     choice = Choice(
-        ordering=written.method, row_perm=(), col_perm=(), end_to_end=program.flops,
-        solve=written.flops_given_kinematics, fill_in=0,
-        triangular=not written.pivots, stability=checked.report, passes=tuple(options.passes),
+        ordering=dynamics.method, row_perm=(), col_perm=(), end_to_end=program.flops,
+        solve=dynamics.flops_given_kinematics, fill_in=0,
+        triangular=not dynamics.pivots, stability=checked.report, passes=tuple(options.passes),
     )  # fmt: skip
     return choice, program
 
 
-def _require_read(problem: Problem, program: Program, options: Options) -> None:
+def _require_outputs(problem: Problem, program: Program, options: Options) -> None:
     """Raise NoSafeOrdering if measured outputs of a program differ from Y d + b_Y at sampled states."""
     measured = [m for m in options.measured if m.name in program.outputs]
     if not measured:
         return
     system = problem.system(outputs=(*QUANTITIES, *measured))
-    inputs = sample_states(problem, READ, PASSES_SEED)
+    inputs = sample_states(problem, VERIFIED_STATES, PASSES_SEED)
     values = interpreter.run_groups(program, inputs)
     d, error = _unknowns(system, inputs, values)
     compared = error < GOOD_ERROR
     if not compared.any():
         raise NoSafeOrdering(
             f"measurements computed by a recursion cannot be checked: its backward error is {np.min(error):.1e} or "
-            f"more at all of {READ} sampled states"
+            f"more at all of {VERIFIED_STATES} sampled states"
         )
     shown = system.output_values(inputs, d)
     for m in measured:
         y, size = shown[m.name]
         off = relative_difference(values[m.name], y, size.max(axis=1))
-        if not (worst := float(np.max(off[compared]))) <= UNCHANGED:
+        if not (worst := float(np.max(off[compared]))) <= BACKWARD_ERROR:
             raise NoSafeOrdering(f"a recursion computes measurement {m.name!r} with an error of {worst:.1e}")
 
 
@@ -189,11 +185,13 @@ def check_recursion(
     return check(CheckedProgram(run=run, labels=labels, chunk=chunk_of(program)), sampled)
 
 
-def _measured(problem: Problem, written: GeneratedDynamics, measured: Sequence[Measurement]) -> list[tuple[str, list]]:
+def _measured_outputs(
+    problem: Problem, dynamics: GeneratedDynamics, measured: Sequence[Measurement]
+) -> list[tuple[str, list]]:
     """(name, values) of each measured output: an output of the recursion, or Y d + b_Y from its quantities."""
-    if all(m.name in written.outputs for m in measured):
-        return [(m.name, written.outputs[m.name]) for m in measured]
-    model, layout, graph = problem.model, Layout(problem.model), written.graph
+    if all(m.name in dynamics.outputs for m in measured):
+        return [(m.name, dynamics.outputs[m.name]) for m in measured]
+    model, layout, graph = problem.model, Layout(problem.model), dynamics.graph
     q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
     X = joint_transforms(model, q)
     ctx = Context(model, X, velocities(model, X, qd)[0], q, qd)
@@ -203,7 +201,7 @@ def _measured(problem: Problem, written: GeneratedDynamics, measured: Sequence[M
         for (quantity, owner), block in m.rows(ctx).items():
             _, i = layout.block(quantity, owner)
             start = layout.quantity_columns(quantity).index(layout.columns(quantity, i).start)
-            x = written.outputs[quantity][start : start + layout.size(quantity, i)]
+            x = dynamics.outputs[quantity][start : start + layout.size(quantity, i)]
             y = y + np.asarray(block).astype(object) @ np.array(x, dtype=object)
         groups.append((m.name, list(y)))
     return groups
@@ -223,12 +221,12 @@ def loads(problem: Problem, graph: Graph, w: Sequence) -> list[tuple[str, list]]
     return list(zip(LOADS, (list(bodies.flat), list(joints)), strict=True))
 
 
-def _program(problem: Problem, written: GeneratedDynamics, groups: Sequence, guards: Sequence = ()) -> Program:
-    inputs = [(name, list(written.graph.inputs(name, size))) for name, size in problem.input_sizes]
-    return coupled(problem, Program.from_graph(written.graph, inputs, groups, guards))
+def _program(problem: Problem, dynamics: GeneratedDynamics, groups: Sequence, guards: Sequence = ()) -> Program:
+    inputs = [(name, list(dynamics.graph.inputs(name, size))) for name, size in problem.input_sizes]
+    return with_couplings(problem, Program.from_graph(dynamics.graph, inputs, groups, guards))
 
 
-def coupled(problem: Statement, program: Program) -> Program:
+def with_couplings(problem: Statement, program: Program) -> Program:
     """The program of a tree with couplings added: q and q̇ of followers are computed from their leaders."""
     if not problem.couplings:
         return program
@@ -251,7 +249,7 @@ def _unknowns(system: System, inputs: StateArrays, values: dict[str, np.ndarray]
     wrenches, torques = (np.nan_to_num(values[x]) if x in values else np.zeros((n, 1)) for x in LOADS)
     acting = fx + (wrenches.reshape(n, -1, 6) if LOADS[0] in values else 0.0)
     motion = newton_euler(model, inputs["q"], inputs["qd"], np.nan_to_num(qdd), acting)
-    free = applies(system.problem) or frozenset()
+    free = torque_driven(system.problem) or frozenset()
     known = np.isin(np.arange(model.nv), sorted(free))
     tau = np.where(known, inputs.get("tau", 0.0), motion.tau - torques)
     quantities = motion.quantities(qdd, fx) | {"tau": tau} | values

@@ -35,6 +35,8 @@ NEAREST = 1.0
 NEAR = 5.0
 # Seeds of the states at which orders are searched, programs checked, passes verified, and examples taken.
 ORDER_SEED, CHECK_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
+# Number of states at which passes and measured outputs are verified (CPU time).
+VERIFIED_STATES = 16
 
 
 def lengths(model: Model) -> np.ndarray:

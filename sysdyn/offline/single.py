@@ -18,8 +18,8 @@ import numpy as np
 from sysdyn.codegen import interpreter
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.offline.check import SampledStates, StateArrays, relative_difference, with_ranges
-from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
+from sysdyn.offline.report import Compiled
 from sysdyn.offline.sampling import NEAR
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program

@@ -27,12 +27,10 @@ from sysdyn.errors import (
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.offline.cache_key import cache_key
-from sysdyn.offline.choice import Compiled
-from sysdyn.offline.options import CUSTOM, Equations, Options
-from sysdyn.offline.orders import custom_permutations
-from sysdyn.offline.outputs import requested_outputs
-from sysdyn.offline.pipeline import build
-from sysdyn.offline.report import StabilityReport
+from sysdyn.offline.compile import compile_program
+from sysdyn.offline.options import CUSTOM, Equations, Options, requested_outputs
+from sysdyn.offline.order_selection import custom_permutations
+from sysdyn.offline.report import Compiled, StabilityReport
 from sysdyn.offline.single import GREATEST_LOSS
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
@@ -199,7 +197,7 @@ def _built(
         with suppress(SysdynError):  # a damaged entry, or one of another problem
             return problem, options, storage.unpack(stored, problem, options.outputs).compiled
     try:
-        compiled = build(problem, options, progress)
+        compiled = compile_program(problem, options, progress)
     except NoSafeOrdering as error:
         if not reduction:
             raise

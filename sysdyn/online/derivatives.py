@@ -21,13 +21,11 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import products, recursion
 from sysdyn.offline.check import VANISHING, with_ranges
-from sysdyn.offline.choice import Choice
+from sysdyn.offline.compile import compile_program, ordered_system
 from sysdyn.offline.derivatives import SymbolicDerivatives, analytic, has_analytic, implicit
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
-from sysdyn.offline.pipeline import build
-from sysdyn.offline.report import INACCURATE, StabilityReport
+from sysdyn.offline.report import INACCURATE, Choice, StabilityReport
 from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
 from sysdyn.online.calls import Calls, Result
@@ -117,7 +115,7 @@ def _differentiate(
     if choice.is_recursion:
         if not problem.constraints:
             raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
-        compiled = build(problem, replace(options, formulation="elimination"))
+        compiled = compile_program(problem, replace(options, formulation="elimination"))
         choice, guards = compiled.choice, compiled.program.guards
     for x in of:
         if x not in options.output_names and x in REPLACED_BY and REPLACED_BY[x] in choice.passes:

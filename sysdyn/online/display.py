@@ -14,9 +14,9 @@ from sysdyn.equations.system import System
 from sysdyn.errors import ProblemError
 from sysdyn.files.html import TextTable
 from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, user_defined
-from sysdyn.offline.choice import Choice
-from sysdyn.offline.formulations import eliminated_system
+from sysdyn.offline.compile import eliminated_system
 from sysdyn.offline.options import Options
+from sysdyn.offline.report import Choice
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group, Groups
 from sysdyn.sparse.lu import eliminate

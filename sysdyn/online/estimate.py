@@ -11,8 +11,8 @@ import numpy as np
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.backward_error import residual_of
 from sysdyn.measurements.input_names import SWITCH, group_of
-from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
+from sysdyn.offline.report import Choice
 from sysdyn.offline.stages import Progress
 from sysdyn.online import display
 from sysdyn.online.posterior import OutputPart, Posterior

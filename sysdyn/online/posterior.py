@@ -19,11 +19,11 @@ from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.errors import SingularState, UnknownName, at_states, check_among
 from sysdyn.files import cache
 from sysdyn.offline.check import with_ranges
-from sysdyn.offline.choice import Choice
+from sysdyn.offline.compile import ordered_system
 from sysdyn.offline.covariance import SHARES, Covariance, LinearTerms, SymbolicCovariance, dense_estimates, limits_of
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
+from sysdyn.offline.report import Choice
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online import storage
 from sysdyn.online.double_double import DoubleDoubleFallback

@@ -24,11 +24,10 @@ from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import products as offline
 from sysdyn.offline.cache_key import cache_key
-from sysdyn.offline.choice import Choice, Compiled
+from sysdyn.offline.compile import ordered_system
 from sysdyn.offline.elimination import solve_scope
-from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
-from sysdyn.offline.report import StabilityReport
+from sysdyn.offline.report import Choice, Compiled, StabilityReport
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named

@@ -18,10 +18,8 @@ import numpy as np
 
 from sysdyn.errors import FileError, ProblemError, SysdynError
 from sysdyn.measurements.measurement import Output
-from sysdyn.offline.choice import Choice, Compiled
-from sysdyn.offline.options import Options
-from sysdyn.offline.outputs import described, from_described
-from sysdyn.offline.report import StabilityReport
+from sysdyn.offline.options import Options, described, from_described
+from sysdyn.offline.report import Choice, Compiled, StabilityReport
 from sysdyn.online.redundancy import Reduction, drop_components
 from sysdyn.passes import PASSES
 from sysdyn.problem import Problem

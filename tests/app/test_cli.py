@@ -263,7 +263,7 @@ def test_a_robot_is_shown_in_a_file_or_the_browser(tmp_path, monkeypatch):
         (["solve", ROBOT, "--random", "1", "--ordering", "umpfack"], "'umfpack'"),
         (["solve", ROBOT, "--random", "1", "--ordering", "rnea"], "'rnea' is for inverse dynamics"),
         (["solve", ROBOT, "--random", "1", "--outputs", "tua"], "'tau'"),
-        (["solve", ROBOT, "--random", "1", "--outputs", ","], "outputs is empty"),
+        (["solve", ROBOT, "--random", "1", "--outputs", ","], "no output"),
         (["solve", ROBOT, "--random", "1", "--on-singular", "pivot"], "raise, nan"),
         (["solve", ROBOT, "--random", "1", "--out", "result.txt"], ".csv, .npz, .parquet, .h5"),
         (["solve", ROBOT, "--random", "1", "--out", "gone/result.csv"], "folder gone does not exist"),

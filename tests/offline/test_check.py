@@ -471,8 +471,8 @@ def test_a_recursion_of_a_long_chain_loses_no_digits():
     """Torques of a motion with q̈ = 0, checked by accelerations of bodies that follow from the result, left 1.5e-9."""
     problem = sd.forward_dynamics(sd.auto_tree(200, 1, 1.5, 1))
     options = Options(outputs=("qdd",), external_wrenches=False)
-    written = recursion.write(problem, options)
-    choice, _ = recursion.build(problem, written, options, states=16)
+    written = recursion.generate_dynamics(problem, options)
+    choice, _ = recursion.compile_recursion(problem, written, options, states=16)
     assert written.method == "articulated" and written.total <= 282.5 * 200
     assert choice.report.acceptable and choice.report.backward_error <= 1e-11
 
@@ -482,9 +482,9 @@ def test_a_wrong_recursion_of_a_long_chain_is_seen():
     """By 1e-7 of one acceleration, though a and f of the articulated-body algorithm are right."""
     problem = sd.forward_dynamics(sd.auto_tree(70, 1, 1.5, 1))
     options = Options(outputs=("qdd",), external_wrenches=False)
-    written = recursion.write(problem, options)
+    written = recursion.generate_dynamics(problem, options)
     written.outputs["qdd"][35] = written.outputs["qdd"][35] * (1.0 + 1e-7)
-    choice, _ = recursion.build(problem, written, options, states=8)
+    choice, _ = recursion.compile_recursion(problem, written, options, states=8)
     assert not choice.report.acceptable
 
 

@@ -7,7 +7,8 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.offline import recursion, time_step, writing
+from sysdyn.offline import compile as offline_compile
+from sysdyn.offline import recursion, sampling, time_step
 from sysdyn.offline.sampling import PASSES_SEED, is_singular, sample_states
 from sysdyn.offline.time_step import TimeStepElimination
 
@@ -32,18 +33,18 @@ def test_single_precision_that_no_state_can_show():
 
 def test_passes_are_verified_at_states_that_are_all_near_singular():
     problem = heavy(1e17)
-    assert is_singular(problem.system(), sample_states(problem, writing.VERIFIED, PASSES_SEED)).all()
+    assert is_singular(problem.system(), sample_states(problem, sampling.VERIFIED_STATES, PASSES_SEED)).all()
     right, wrong = (sd.compile(x, outputs="f", formulation="elimination", **FAST) for x in (problem, heavy(1.001e17)))
     assert "classical_accelerations" in right.passes
-    writing._require_unchanged(problem, right.program, ("f",), right.passes)
+    offline_compile._require_unchanged(problem, right.program, ("f",), right.passes)
     with pytest.raises(NoSafeOrdering, match="classical_accelerations"):
-        writing._require_unchanged(problem, wrong.program, ("f",), right.passes)
+        offline_compile._require_unchanged(problem, wrong.program, ("f",), right.passes)
 
 
 def test_readings_of_a_recursion_that_no_state_can_show(monkeypatch):
     problem, imu = sd.forward_dynamics(ARM), sd.Accelerometer(ARM.body_names[-1], name="imu")
     assert sd.compile(problem, outputs=["qdd", imu], formulation="recursive", **FAST).choice.is_recursion
-    monkeypatch.setattr(recursion, "READ", 12)  # another number of states: nothing is in the cache
+    monkeypatch.setattr(recursion, "VERIFIED_STATES", 12)  # another number of states: nothing is in the cache
     true = recursion._unknowns
 
     def doubtful(system, inputs, values):
@@ -65,7 +66,7 @@ def test_the_error_of_a_reading_is_that_of_the_states_that_count(monkeypatch, re
 
     def spoilt(system, inputs, values):
         d, error = true(system, inputs, values)
-        if "imu" in values and len(d) == recursion.READ:
+        if "imu" in values and len(d) == recursion.VERIFIED_STATES:
             values["imu"] += reading * np.abs(values["imu"]).max(axis=1, keepdims=True)
             values["imu"][0], error[0] = 7e7, 1.0
         return d, error

@@ -29,8 +29,8 @@ from sysdyn.model import (
     chain,
 )
 from sysdyn.offline.check import Check, SampledStates
+from sysdyn.offline.compile import eliminated_system
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.formulations import eliminated_system
 from sysdyn.offline.options import CUSTOM, Options
 from sysdyn.offline.order_selection import OrderSelection
 from sysdyn.offline.stages import Stages

@@ -21,9 +21,9 @@ import sysdyn as sd
 from sysdyn.codegen.partition import partition
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
+from sysdyn.offline.compile import ordered_system
 from sysdyn.offline.derivatives import SymbolicDerivatives, analytic, implicit
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.sampling import sample_states
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.program import Program

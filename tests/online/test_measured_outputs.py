@@ -330,7 +330,7 @@ def test_names_and_order_of_outputs():
         ([sd.ModelNoise(noise=1.0)], sd.ProblemError, "noise of the equations of motion, which has no value"),
         (["qdd", "imu"], sd.UnknownName, "output 'imu'.*tau, qdd, fx, a, f"),
         (["qdd", 3], sd.InvalidInput, r"3 is no output.*tau, qdd.*Accelerometer"),
-        ([], sd.InvalidInput, "outputs is empty"),
+        ([], sd.InvalidInput, "no output"),
         ([sd.Accelerometer], sd.InvalidInput, "is no output"),
     ],
 )  # fmt: skip
