@@ -241,7 +241,7 @@ class Run:
 
         return write_file(path, run_page(self._along(), title).encode())
 
-    def shown(self) -> dict[str, Any]:
+    def view_arguments(self) -> dict[str, Any]:
         """Arguments of `sysdyn.show`: the model, q and t, and tau and fx if they are among the outputs."""
         run = self._along()
         wanted: dict[str, Any] = {x: run[x] for x in ("tau", "fx") if x in run.outputs}

@@ -1,144 +1,135 @@
-"""Steps as long as a tolerance lets them be, by SciPy: robot by robot, from one change of held torques to the next."""
+"""Integration with adaptive steps by SciPy: robot by robot, from one change of the held torques to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from scipy.integrate import solve_ivp
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model.se3 import normalise_quaternions
-from sysdyn.simulation.fixed import Recording, SimulationTask, lost, told
-from sysdyn.simulation.steps import NORMALS, SIGNS, STAGE
+from sysdyn.simulation.fixed import Recording, SimulationSpec, diverged, with_time
+from sysdyn.simulation.steps import NORMALS, STAGE
 
 # SciPy's method: Dormand and Prince's of order 8.
 METHOD = "DOP853"
-# Events are found to this share of the time from one recorded state to the next (chosen).
-INSTANT = 1e-9
+
+Instant = tuple[float, np.ndarray]  # t [s] and y
 
 
-def run(job: SimulationTask) -> Recording:
+def run(spec: SimulationSpec) -> Recording:
     """The simulation. Raises as the solver does at a state, with the time."""
-    record = Recording.of(job)
-    for robot in range(job.robots):
-        _Robot(job, record, robot).run()
-    return record
+    recording = Recording.of(spec)
+    for robot in range(spec.robots):
+        _Robot(spec, recording, robot).run()
+    return recording
 
 
 class _Robot:
-    """One robot of a job; y is q and q̇ in one row. t [s]: of the slopes asked for last."""
+    """One robot; y is q and q̇ in one row, t [s] the time of the latest call of the program."""
 
-    def __init__(self, job: SimulationTask, record: Recording, robot: int):
-        self.job, self.record, self.robot, self.model = job, record, robot, job.steps.model
-        given = {name: x if x.ndim == 1 else x[robot] for name, x in (job.given | job.law.gains).items()}
-        self.inputs = given | {STAGE: np.zeros(1)}
+    def __init__(self, spec: SimulationSpec, recording: Recording, robot: int):
+        self.spec, self.recording, self.robot, self.model = spec, recording, robot, spec.steps.model
+        arrays = {name: x if x.ndim == 1 else x[robot] for name, x in (spec.inputs | spec.law.gains).items()}
+        self.inputs = arrays | {STAGE: np.zeros(1)}
         self.quaternions = [part for _, part in self.model.quaternions]
-        self.t, self.signs, self.normals = 0.0, np.zeros((1, 0)), np.zeros((1, 0))
+        self.t, count = 0.0, spec.steps.events.count
+        self.event_functions = [partial(self._event_value, k=k) for k in range(count)]
+        self.inside: list[bool | None] = [None] * count  # at the end of the latest interval
 
     def run(self) -> None:
-        job = self.job
-        y, held = np.concatenate([self.inputs["q"], self.inputs["qd"]]), job.controller or len(job.law.u) > 1
-        ends = range(1, job.count + 1) if held else [job.count]
+        spec = self.spec
+        y, law_varies = np.concatenate([self.inputs["q"], self.inputs["qd"]]), spec.controller or len(spec.law.u) > 1
         begin = 0
         try:
-            for end in ends:
+            for end in range(1, spec.count + 1) if law_varies else [spec.count]:
                 self._hold(begin, y)
-                y = self._advanced(y, begin, end)
+                y = self._integrate(y, begin, end)
                 begin = end
-            self._hold(job.count, y)
-            self._keep(job.count, y)
+            self._hold(spec.count, y)
+            self._record(spec.count, y)
         except SingularState:
-            if job.on_singular == "raise":
+            if spec.on_singular == "raise":
                 raise
-            last = int(self.t / job.step)
-            self.record.lost[self.robot] = last
-            for x in self.record.arrays.values():
-                x[last // job.every + 1 :, self.robot] = np.nan
+            last = int(self.t / spec.step)
+            self.recording.diverged[self.robot] = last
+            for x in self.recording.arrays.values():
+                x[last // spec.every + 1 :, self.robot] = np.nan
 
     def _hold(self, k: int, y: np.ndarray) -> None:
-        """Take the torques of step k."""
-        job, row = self.job, min(k, len(self.job.law.u) - 1)
-        if job.controller is not None:
+        """Apply the torques of step k."""
+        spec, row = self.spec, min(k, len(self.spec.law.u) - 1)
+        if spec.controller is not None:
             q, qd = (x[None] for x in self._state(y))
-            self.inputs["tau"] = job.controller(job.instant(k), q.copy(), qd.copy())[0]
+            self.inputs["tau"] = spec.controller(spec.time(k), q.copy(), qd.copy())[0]
         else:
-            self.inputs["tau"] = job.law.u[row, self.robot if job.law.u.shape[1] > 1 else 0]
+            self.inputs["tau"] = spec.law.u[row, self.robot if spec.law.u.shape[1] > 1 else 0]
 
     def _state(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         q = normalise_quaternions(y[: self.model.nq], self.quaternions)
-        return self.job.steps.solver.problem.imposed(q, y[self.model.nq :])
+        return self.spec.steps.solver.problem.imposed(q, y[self.model.nq :])
 
     def _outputs(self, t: float, y: np.ndarray) -> dict[str, np.ndarray]:
         """Outputs {name: (1, size)} of the program. Raises as the solver does."""
-        self.t, given = t, self.inputs | {"q": y[: self.model.nq], "qd": y[self.model.nq :]}
-        found, status = self.job.steps.executable.results(given, 1)
+        self.t, inputs = t, self.inputs | {"q": y[: self.model.nq], "qd": y[self.model.nq :]}
+        outputs, status = self.spec.steps.runner.results(inputs, 1)
         if status.any():
             robot = np.array([self.robot])
             try:
-                found, ok = self.job.steps.settled(given, status, self.job.on_singular)
-            except InvalidInput as error:  # angles without a sine
-                raise lost(t, robot) from error
+                outputs, ok = self.spec.steps.solve_fallback(inputs, status, self.spec.on_singular)
+            except InvalidInput as error:  # the angles are too large for a sine
+                raise diverged(t, robot) from error
             except SingularState as error:
-                raise told(error, t, robot) from error
+                raise with_time(error, t, robot) from error
             if not ok.all():
-                raise lost(t, robot)
-        return found
+                raise diverged(t, robot)
+        return outputs
 
     def _slopes(self, t: float, y: np.ndarray) -> np.ndarray:
-        found = self._outputs(t, y)
-        return np.concatenate([found["next q"][0], found["next qd"][0]])
+        outputs = self._outputs(t, y)
+        return np.concatenate([outputs["next q"][0], outputs["next qd"][0]])
 
-    def _advanced(self, y: np.ndarray, begin: int, end: int) -> np.ndarray:
-        """The state after steps begin … end − 1, of which states are recorded."""
-        job = self.job
-        kept = [k for k in range(begin, end) if k % job.every == 0]
-        times = [job.instant(k) for k in (*kept, end)]
-        span, tolerance = (job.instant(begin), job.instant(end)), job.tolerance
-        found = solve_ivp(
-            self._slopes, span, y, METHOD, t_eval=times, rtol=max(tolerance, 1e-13), atol=tolerance,
-            dense_output=True,
+    def _event_value(self, t: float, y: np.ndarray, k: int) -> float:
+        """Value of an event function; normal forces need the program."""
+        events = self.spec.steps.events
+        if k < len(events.limits):
+            return events.limits[k].value(self._state(y)[0])
+        return self._outputs(t, y)[NORMALS][0, k - len(events.limits)]
+
+    def _integrate(self, y: np.ndarray, begin: int, end: int) -> np.ndarray:
+        """The state after steps begin … end − 1; states in between are recorded."""
+        spec = self.spec
+        recorded = [k for k in range(begin, end) if k % spec.every == 0]
+        solution = solve_ivp(
+            self._slopes, (spec.time(begin), spec.time(end)), y, METHOD, rtol=max(spec.tolerance, 1e-13),
+            atol=spec.tolerance, t_eval=[spec.time(k) for k in (*recorded, end)], events=self.event_functions,
         )  # fmt: skip
-        if not found.success:
-            raise lost(self.t, np.array([self.robot]))
-        for k, state in zip(kept, found.y.T, strict=False):
-            self._keep(k, state)
-        if job.steps.margins.words:
-            self._look(found.sol, found.sol.ts)
-        return np.concatenate(self._state(found.y[:, -1]))
+        if not solution.success:
+            raise diverged(self.t, np.array([self.robot]))
+        for k, state in zip(recorded, solution.y.T, strict=False):
+            self._record(k, state)
+        final = solution.y[:, -1]
+        for k, crossings in enumerate(zip(solution.t_events, solution.y_events, strict=True)):
+            self._add_events(k, list(zip(*crossings, strict=True)), (spec.time(begin), y), (spec.time(end), final))
+        return np.concatenate(self._state(final))
 
-    def _keep(self, k: int, y: np.ndarray) -> None:
-        """Record a state."""
-        found = self._outputs(self.job.instant(k), y)
-        arrays, row = self.record.arrays, k // self.job.every
+    def _add_events(self, k: int, crossings: list[Instant], first: Instant, last: Instant) -> None:
+        """Events of function k between two instants, from its zero crossings there."""
+        before, after = (bool(np.copysign(1.0, self._event_value(t, y, k)) > 0.0) for t, y in (first, last))
+        if len(crossings) % 2 != (before != after):  # a zero at an end of the interval, where the sign does not change
+            crossings = crossings[1:]
+        changes = [(crossing, before == bool(number % 2)) for number, crossing in enumerate(crossings)]
+        if self.inside[k] not in (None, before):  # the held torques have changed
+            changes = [(first, before), *changes]
+        for (t, y), inside in changes:
+            q, _ = self._state(y)
+            self.recording.events.append(self.spec.steps.events.event(k, float(t), self.robot, q, inside))
+        self.inside[k] = after
+
+    def _record(self, k: int, y: np.ndarray) -> None:
+        outputs = self._outputs(self.spec.time(k), y)
+        arrays, row = self.recording.arrays, k // self.spec.every
         arrays["q"][row, self.robot], arrays["qd"][row, self.robot] = self._state(y)
-        for name in self.job.wanted:
-            arrays[name][row, self.robot] = found[name][0]
-
-    # ---- events ----------------------------------------------------------------------------------------------------
-
-    def _look(self, states: Callable[[float], np.ndarray], times: np.ndarray) -> None:
-        """Find the events from step to step of SciPy."""
-        begin, signs, normals = float(times[0]), self.signs, self.normals
-        for t in times.tolist():
-            found = self._outputs(t, states(t))
-            if signs.size:  # the torques may have changed since the state before
-                self._between(states, (begin, signs, normals), (t, found[SIGNS], found[NORMALS]))
-            begin, signs, normals = t, found[SIGNS], found[NORMALS]
-        self.signs, self.normals = signs, normals
-
-    def _between(self, states: Callable[[float], np.ndarray], first: tuple, last: tuple) -> None:
-        """Find the events between two instants (t, signs, normal forces), by halving the time between them."""
-        (a, old, before), (b, new, normal) = first, last
-        if np.array_equal(old, new):
-            return
-        if b - a > INSTANT * self.job.step * self.job.every:
-            t = 0.5 * (a + b)
-            found = self._outputs(t, states(t))
-            middle = t, found[SIGNS], found[NORMALS]
-            self._between(states, first, middle)
-            self._between(states, middle, last)
-            return
-        q, qd = (x[None] for x in self._state(states(b)))
-        events = self.job.steps.margins.changes(old, new, q, qd, before, normal, b, b - a)
-        self.record.events += [x._replace(robot=self.robot) for x in events]
+        for name in self.spec.outputs:
+            arrays[name][row, self.robot] = outputs[name][0]

@@ -1,7 +1,6 @@
 """Events of a simulation: joints that reach their limits, and contacts whose normal force changes its sign.
 
-Each has a margin, which is positive while all is well. The program of a step has their signs as the bits of few
-numbers, so that a change is seen without a look at each margin.
+Each has an event function, which is positive within the limits and while the contact pushes.
 """
 
 from __future__ import annotations
@@ -16,20 +15,31 @@ from sysdyn.measurements.constraints import Contact
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.problem import Problem
 from sysdyn.program.graph import copysign
-from sysdyn.simulation.control import single
+from sysdyn.simulation.control import one_dof_joints
 
-# Signs in one number: doubles hold sums of powers of two up to the 53rd exactly, and one is kept for their own sign.
-SIGNS = 52
+# Signs in one number: a double holds sums of ±2^k, k < 52, exactly.
+SIGNS_PER_WORD = 52
 # Kinds of events: limits of joints, normal forces that would pull, contacts that close.
 LOWER, UPPER, NORMAL, CONTACT = "lower limit", "upper limit", "normal force", "contact"
 
 
 class SimulationEvent(NamedTuple):
-    """A margin that changes its sign: t [s], the number of the robot in a batch, its kind, and what it is of.
+    """A joint limit that is reached or left, or a contact whose normal force changes its sign.
 
-    kind: "lower limit" or "upper limit" of the joint `name`, "normal force" of the contact `name`, or "contact" of one
-    that may open. inside: True if the joint comes back, or the contact presses again; False if the limit is reached, or
-    the contact pulls from now on, or opens.
+    Attributes
+    ----------
+    t : float
+        Time [s].
+    robot : int
+        Index of the robot in a batch.
+    kind : str
+        "lower limit" or "upper limit" of a joint; "normal force" of a contact that cannot open in the problem;
+        "contact" of one that can.
+    name : str
+        The joint or contact.
+    inside : bool
+        True if the joint comes back within its limits, or the contact pushes from now on. False if the joint reaches
+        its limit, or the contact pulls from now on, or opens.
     """
 
     t: float
@@ -46,25 +56,40 @@ class SimulationEvent(NamedTuple):
         return f"{self.t:.6g} s: {self.name} {'comes back within' if self.inside else 'reaches'} its {self.kind}"
 
 
+class JointLimit(NamedTuple):
+    """Limits of a joint with one degree of freedom: indices of its position in q and of its velocity in q̇."""
+
+    name: str
+    q: int
+    v: int
+    lower: float
+    upper: float
+
+    def value(self, q: Any) -> Any:
+        """(upper − q)(q − lower), by the finite limits alone, of q (nq, …), numbers or expressions."""
+        x = q[self.q]
+        if np.isfinite([self.lower, self.upper]).all():
+            half, offset = 0.5 * (self.upper - self.lower), x - 0.5 * (self.upper + self.lower)
+            return half * half - offset * offset
+        return self.upper - x if np.isfinite(self.upper) else x - self.lower
+
+
 @dataclass(frozen=True)
-class Margins:
-    """Limits of joints with one degree of freedom, (name, q, q̇, lower, upper), and normal forces, (name, entry of w).
+class EventFunctions:
+    """Functions that change their sign at an event: of joint limits, then of normal forces (contact, index in w)."""
 
-    The margin of a joint is (upper − q)(q − lower), by finite limits alone.
-    """
-
-    limits: tuple[tuple[str, int, int, float, float], ...]
+    limits: tuple[JointLimit, ...]
     normals: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of(cls, problem: Problem, outputs: Sequence[str]) -> Margins:
-        """The margins of a problem; normal forces if w is among the outputs of its solver."""
+    def of(cls, problem: Problem, outputs: Sequence[str]) -> EventFunctions:
+        """The event functions of a problem; normal forces if w is among the outputs of its solver."""
         model, names = problem.model, dict[int, str]()
         for i, name in enumerate(model.joint_names):
             names[model.v_slice(i).start] = name
         limits = [
-            (names[k], place, k, float(model.lower[k]), float(model.upper[k])) for k, place in single(model).items()
-            if np.isfinite([model.lower[k], model.upper[k]]).any()
+            JointLimit(names[v], q, v, float(model.lower[v]), float(model.upper[v]))
+            for v, q in one_dof_joints(model).items() if np.isfinite([model.lower[v], model.upper[v]]).any()
         ]  # fmt: skip
         normals, begin = [], 0
         for m in problem.constraints:
@@ -75,59 +100,59 @@ class Margins:
         return cls(tuple(limits), tuple(normals))
 
     @property
-    def words(self) -> int:
-        """Numbers that hold the signs."""
-        return -(-(len(self.limits) + len(self.normals)) // SIGNS)
+    def count(self) -> int:
+        return len(self.limits) + len(self.normals)
 
     def normal_forces(self, w: Any) -> list:
         return [w[k] for _, k in self.normals]
 
+    @property
+    def words(self) -> int:
+        """Numbers that hold the signs."""
+        return -(-self.count // SIGNS_PER_WORD)
+
     def signs(self, q: Any, w: Any) -> list:
-        """The signs of the margins as bits of numbers: Σ ± 2^k. q, w: expressions."""
-        margins = []
-        for _, place, _, lower, upper in self.limits:
-            if np.isfinite([lower, upper]).all():
-                half, off = 0.5 * (upper - lower), q[place] - 0.5 * (upper + lower)
-                margins.append(half * half - off * off)
-            else:
-                margins.append(upper - q[place] if np.isfinite(upper) else q[place] - lower)
-        margins += self.normal_forces(w)
-        parts = [margins[k : k + SIGNS] for k in range(0, len(margins), SIGNS)]
+        """The signs of the event functions as Σ ±2^k, at q (nq, …) and w (…), numbers or expressions."""
+        values = [*(limit.value(q) for limit in self.limits), *self.normal_forces(w)]
+        parts = [values[k : k + SIGNS_PER_WORD] for k in range(0, len(values), SIGNS_PER_WORD)]
         return [sum(copysign(2.0**k, x) for k, x in enumerate(part)) for part in parts]
+
+    def _positive(self, signs: np.ndarray) -> np.ndarray:
+        """Which event functions are positive (n, count), of their signs (n, words)."""
+        word, place = np.divmod(np.arange(self.count), SIGNS_PER_WORD)
+        bits = ((signs + 2.0 ** np.bincount(word) - 1.0) / 2.0).astype(np.int64)
+        return (bits[:, word] >> place & 1).astype(bool)
+
+    def event(self, k: int, t: float, robot: int, q: np.ndarray, inside: bool) -> SimulationEvent:
+        """The event of function k at q (nq,): of the limit that is nearer."""
+        if k >= len(self.limits):
+            return SimulationEvent(t, robot, NORMAL, self.normals[k - len(self.limits)][0], inside)
+        limit = self.limits[k]
+        kind = LOWER if limit.lower - q[limit.q] > q[limit.q] - limit.upper else UPPER
+        return SimulationEvent(t, robot, kind, limit.name, inside)
 
     def changes(
         self, old: np.ndarray, new: np.ndarray, q: np.ndarray, qd: np.ndarray, before: np.ndarray, normal: np.ndarray,
         t: float, step: float,
     ) -> list[SimulationEvent]:  # fmt: skip
-        """Events of the step that ends at t, of n robots.
+        """Events of n robots in the step that ends at t, with linearly interpolated times.
 
-        old, new (n, words): the signs before and now. q (n, nq), qd (n, nv): states at t. before, normal (n, normals):
-        normal forces. Times follow by straight lines.
+        old, new (n, words): signs at both ends of the step. q (n, nq), qd (n, nv): states at t. before, normal
+        (n, normals): normal forces at both ends.
         """
-        found = []
-        count = len(self.limits)
-        for robot in np.flatnonzero((old != new).any(axis=1)).tolist():
-            then, now = (_bits(x[robot], count + len(self.normals)) for x in (old, new))
-            for k in np.flatnonzero(then != now).tolist():
-                if k < count:
-                    name, place, velocity, lower, upper = self.limits[k]
-                    x, v = q[robot, place], qd[robot, velocity]
-                    beyond = [lower - x, x - upper]
-                    kind, at = (LOWER, lower) if beyond[0] > beyond[1] else (UPPER, upper)
-                    ago = (x - at) / v if v else 0.0
-                else:
-                    kind, name = NORMAL, self.normals[k - count][0]
-                    a, b = before[robot, k - count], normal[robot, k - count]
-                    ago = step * b / (b - a)
-                found.append(SimulationEvent(t - min(max(ago, 0.0), step), robot, kind, name, bool(now[k])))
-        return found
-
-
-def _bits(words: np.ndarray, count: int) -> np.ndarray:
-    """(count,) bool: the margin is positive."""
-    found: list[bool] = []
-    for x in words.tolist():
-        n = min(SIGNS, count - len(found))
-        bits = (int(x) + 2**n - 1) // 2
-        found += [bool(bits >> k & 1) for k in range(n)]
-    return np.array(found, dtype=bool)
+        events = []
+        changed = np.flatnonzero((old != new).any(axis=1))
+        positive, inside = self._positive(old[changed]), self._positive(new[changed])
+        for i, k in np.argwhere(positive != inside).tolist():
+            robot = int(changed[i])
+            event = self.event(k, t, robot, q[robot], bool(inside[i, k]))
+            if k < len(self.limits):
+                limit = self.limits[k]
+                bound = limit.lower if event.kind == LOWER else limit.upper
+                x, v = q[robot, limit.q], qd[robot, limit.v]
+                ago = (x - bound) / v if v else 0.0
+            else:
+                a, b = before[robot, k - len(self.limits)], normal[robot, k - len(self.limits)]
+                ago = step * b / (b - a)
+            events.append(event._replace(t=t - min(max(ago, 0.0), step)))
+        return events

@@ -22,16 +22,27 @@ from sysdyn.simulation.events import SimulationEvent
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """A motion that was simulated, of one robot or of many; `sysdyn.show(simulation)` plays that of one.
+    """The simulated motion of one robot or of a batch; `sysdyn.show(simulation)` plays that of one.
 
-    problem        the problem that was simulated, its constraints as they were stabilised
-    t (K,)         time [s] of the recorded states, from 0 on
-    q (K, …, nq)   positions [rad, m], qd (K, …, nv) velocities; axes of robots after that of time
-    outputs        {name: (K, …, shape)} outputs that were asked for; `simulation["qdd"]` is one of them
-    events         limits that joints reach and leave, and contacts whose normal force changes its sign, by time
-    ok (…)         True for robots that came to the end; the states of others are NaN from there on
+    `simulation["qdd"]` is a recorded output, `simulation[3]` the simulation of robot 3.
 
-    `simulation[3]` is the simulation of robot 3 alone.
+    Attributes
+    ----------
+    problem : Problem
+        The simulated problem, with stabilised constraints.
+    t : (K,) array
+        Times of the recorded states [s], from 0 on.
+    q : (K, …, nq) array
+        Positions [rad, m]; axes of robots follow that of time.
+    qd : (K, …, nv) array
+        Velocities [rad/s, m/s].
+    outputs : dict
+        {name: (K, …, shape)} recorded outputs.
+    events : sequence of SimulationEvent
+        Joint limits that are reached and left, and contacts whose normal force changes its sign, by time.
+    ok : (…) array of bool
+        True for robots that were simulated to the end; states of others are NaN from where they stopped.
+    integrator : str
     """
 
     problem: Problem
@@ -54,19 +65,19 @@ class Simulation:
                 raise UnknownName("recorded output", which, self.outputs, f"Ask for outputs=[{which!r}, …].")
             return self.outputs[which]
         shape = self.ok.shape
-        at = which if isinstance(which, tuple) else (which,)
-        if len(at) != len(shape) or any(not -n <= k < n for k, n in zip(at, shape, strict=True)):
+        index = which if isinstance(which, tuple) else (which,)
+        if len(index) != len(shape) or any(not -n <= k < n for k, n in zip(index, shape, strict=True)):
             raise InvalidInput(f"there is no robot {which} in a simulation of robots {shape or '(one alone)'}")
-        number = int(np.arange(self.ok.size).reshape(shape)[at])
-        own: Any = (slice(None), *at)
+        number = int(np.arange(self.ok.size).reshape(shape)[index])
+        part: Any = (slice(None), *index)
         return replace(
-            self, q=self.q[own], qd=self.qd[own], outputs={name: x[own] for name, x in self.outputs.items()},
-            events=tuple(x._replace(robot=0) for x in self.events if x.robot == number), ok=self.ok[at],
+            self, q=self.q[part], qd=self.qd[part], outputs={name: x[part] for name, x in self.outputs.items()},
+            events=tuple(x._replace(robot=0) for x in self.events if x.robot == number), ok=self.ok[index],
         )  # fmt: skip
 
     @cached_property
     def _by_robot(self) -> tuple[np.ndarray, np.ndarray]:
-        """(q (K, N, nq), q̇ (K, N, nv))."""
+        """q (K, N, nq) and q̇ (K, N, nv)."""
         return tuple(x.reshape(len(self.t), -1, x.shape[-1]) for x in (self.q, self.qd))  # type: ignore[return-value]
 
     def energy(self) -> np.ndarray:
@@ -75,15 +86,15 @@ class Simulation:
         Constant where nothing drives or brakes the robot, but for the errors of the integrator.
         """
         q, qd = self._by_robot
-        found, fine = np.full(q.shape[:2], np.nan), np.isfinite(q).all(axis=-1) & np.isfinite(qd).all(axis=-1)
-        found[fine] = kinematics(self.model, "energy")(q[fine], qd[fine])
-        return found.reshape(self.q.shape[:-1])
+        energy, finite = np.full(q.shape[:2], np.nan), np.isfinite(q).all(axis=-1) & np.isfinite(qd).all(axis=-1)
+        energy[finite] = kinematics(self.model, "energy")(q[finite], qd[finite])
+        return energy.reshape(self.q.shape[:-1])
 
     def drift(self, rates: bool = False) -> dict[str, np.ndarray]:
         """{constraint: (K, …, m)} errors of its components [rad, m], or their rates [rad/s, m/s].
 
-        Of loops and couplings from where they are closed; of contacts from the pose `at=` that they shall keep, or else
-        from their first one. Attitudes count as sines of angles.
+        Of loops and couplings from where they are closed; of contacts from their pose `at=`, or else from their first
+        one. Attitude errors are sines of angles.
         """
         errors = constraint_errors(self.problem, *self._by_robot)
         return {name: x[:, :, int(rates)].reshape(*self.q.shape[:-1], -1) for name, x in errors.items()}
@@ -93,40 +104,41 @@ class Simulation:
 
         Outputs are columns, too; the problem needs those that it knows, such as tau.
         """
-        self._one("a log")
+        self._check_single("a log")
         return Log({"t": self.t, "q": self.q, "qd": self.qd, **self.outputs}, self.problem)
 
-    def shown(self) -> dict[str, Any]:
-        """Arguments of `sysdyn.show`: the model, q and t, and the torques and wrenches of contacts that are outputs."""
-        self._one("a motion to be shown")
-        wanted: dict[str, Any] = {"tau": self.outputs["tau"]} if "tau" in self.outputs else {}
-        if wrenches := self._wrenches():
-            wanted["fx"] = wrenches
-        return {"model": self.model, "q": self.q, "t": self.t, **wanted}
+    def view_arguments(self) -> dict[str, Any]:
+        """Arguments of `sysdyn.show`: model, q, t, and tau and wrenches of contacts if they are outputs."""
+        self._check_single("a motion to be shown")
+        arguments: dict[str, Any] = {"model": self.model, "q": self.q, "t": self.t}
+        if "tau" in self.outputs:
+            arguments["tau"] = self.outputs["tau"]
+        wrenches = self._wrenches()
+        return arguments | {"fx": wrenches} if wrenches else arguments
 
     def _wrenches(self) -> dict[str, np.ndarray]:
-        """{frame: (K, 6)} of contacts with components in the axes of a frame that has a name."""
-        found: dict[str, np.ndarray] = {}
+        """{frame: (K, 6)} of contacts in the axes of a named frame."""
+        wrenches: dict[str, np.ndarray] = {}
         begin, w = 0, self.outputs.get(WRENCHES.name)
         for m in self.problem.constraints if w is not None else ():
             size = len(m.wrench(self.model))
             if isinstance(m, Contact) and isinstance(m.frame, str) and m.reference == "local" and w is not None:
-                found[m.frame] = found.get(m.frame, 0.0) + m.spread(w[:, begin : begin + size])
+                wrenches[m.frame] = wrenches.get(m.frame, 0.0) + m.spread(w[:, begin : begin + size])
             begin += size
-        return found
+        return wrenches
 
-    def _one(self, what: str) -> None:
+    def _check_single(self, what: str) -> None:
         if self.ok.ndim:
             raise InvalidInput(f"{what} is of one robot: take one of the {self.ok.size}, as in simulation[0]")
         if not self.ok:
-            raise InvalidInput(f"{what} needs all states, but the robot was lost: take a smaller step")
+            raise InvalidInput(f"{what} needs all states, but the robot has diverged: take a smaller step")
 
     def __repr__(self) -> str:
         robots = f"{self.ok.size} robots, " if self.ok.ndim else ""
-        lost = f", {int((~self.ok).sum())} lost on the way" if not self.ok.all() else ""
+        diverged = f", {int((~self.ok).sum())} diverged" if not self.ok.all() else ""
         first = "".join(f"\n  {x}" for x in self.events[:4])
         more = f"\n  … and {len(self.events) - 4} more events" if len(self.events) > 4 else ""
         return (
             f"Simulation of {self.model.name!r}: {robots}{len(self.t):,} states to t = {self.t[-1]:.6g} s by "
-            f"{self.integrator!r}{lost}{first}{more}"
+            f"{self.integrator!r}{diverged}{first}{more}"
         )

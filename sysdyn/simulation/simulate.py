@@ -23,16 +23,16 @@ from sysdyn.problem import Problem
 from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import Groups
 from sysdyn.simulation import adaptive, fixed, time_stepping
-from sysdyn.simulation.control import Feedback, Law, law_of
-from sysdyn.simulation.events import Margins
-from sysdyn.simulation.fixed import Controller, SimulationTask
+from sysdyn.simulation.control import ControlLaw, Feedback, control_law
+from sysdyn.simulation.events import EventFunctions
+from sysdyn.simulation.fixed import Controller, SimulationSpec
 from sysdyn.simulation.result import Simulation
-from sysdyn.simulation.steps import INTEGRATORS, Steps
+from sysdyn.simulation.steps import INTEGRATORS, StepProgram
 
-# Time constant [s] that takes out errors of constraints that state none, and the fewest steps that it may be (chosen).
-STABILISE, FEWEST_STEPS = 0.05, 5
-# Most by which a duration may miss a whole number of steps, in steps: decimal fractions are rounded (chosen).
-WHOLE = 1e-6
+# Default time constant [s] of constraint errors, and the least time constant in steps (chosen).
+STABILISE, MIN_STEPS = 0.05, 5
+# Largest difference of a duration from a whole number of steps, in steps: decimal fractions are rounded (chosen).
+ROUNDING = 1e-6
 
 
 def simulate(
@@ -41,152 +41,187 @@ def simulate(
     stabilise: float | None = STABILISE, tolerance: float = 1e-9, on_singular: str = "raise",
     threads: int | None = None, **given: Any,
 ) -> Simulation:  # fmt: skip
-    """The motion of a robot, or of a batch of robots, from q and q̇ on.
+    """Simulate a robot, or a batch of robots, from an initial state.
 
-        motion = sd.simulate(sd.forward_dynamics(model), q, qd, None, duration=2.0, step=1e-3)
-        motion.t, motion.q, motion.energy(), motion.events; sd.show(motion)
+    Parameters
+    ----------
+    problem : Problem, Solver or Unilateral
+        A problem that knows tau, as forward and hybrid dynamics with contacts, loops and couplings do. It is compiled
+        at the first call. Or its Solver, with qdd among its outputs, and with w for events of contacts. Or
+        `unilateral` contacts with reference="world", which push on the plane z = 0, slide and open; with "euler" only.
+    q, qd : (…, nq), (…, nv) array_like
+        Initial state [rad, m; rad/s, m/s]; leading axes are robots.
+    tau : array_like, Feedback, callable or None
+        Generalised forces [N m, N]: (nv,) or (…, nv); (steps, nv) or (steps, …, nv), each held for a step; `Feedback`,
+        which is part of the compiled steps; or a function (t, q, qd) → tau of all robots, called before each step and
+        held for it ("adaptive": of one robot only). None: zero.
+    duration, step : float
+        [s]; a whole number of steps.
+    integrator : str
+        "euler": q̇ ← q̇ + h q̈, then q ← q ⊕ h q̇ (semi-implicit, order 1). "rk4": order 4. "adaptive": SciPy's DOP853
+        with `tolerance`, robot by robot; `step` is then the time for which torques are held.
+    every : int
+        Number of steps between recorded states; divides the number of steps.
+    outputs : str or sequence of str
+        Outputs of the problem to record: "qdd", "tau", "w", …
+    stabilise : float or None
+        Time constant [s] with which errors of contacts, loops and couplings decay if they do not define their own; of a
+        Problem. None leaves them uncorrected. A `Contact` without `at=` corrects its velocity only.
+    tolerance : float
+        Relative and absolute error per step of "adaptive".
+    on_singular : str
+        "raise", or "nan": robots whose state is singular or not finite stop, and the others go on.
+    threads : int, optional
+        For a batch; None: as many as are worth it.
+    **given
+        Further arguments of a call of the solver, constant in time: fx, qdd, y, parameters, …; active={name: bool} of
+        `Switchable` contacts. With `unilateral` contacts: fx, friction and restitution.
 
-    problem: knows tau, as forward and hybrid dynamics with contacts, loops and couplings do; or its Solver, with qdd
-        among its outputs, and with w for events of contacts. It is compiled at the first call. Or `unilateral`
-        contacts with reference="world", which push on the plane z = 0, slide and open, by "euler" alone.
-    q (…, nq) [rad, m], qd (…, nv): the first state; leading axes are robots.
-    tau [N m, N]: None for none; (nv,) or (…, nv); (steps, nv) or (steps, …, nv), each held for a step; a `Feedback`,
-        which is part of the compiled steps; or a function (t, q, qd) → tau of all robots, which is called before each
-        step, and whose result is held for it ("adaptive" has such functions for one robot alone).
-    duration, step [s]: a whole number of steps, and of `every`, the steps from a recorded state to the next.
-    integrator: "euler", q̇ ← q̇ + h q̈ and then q ← q ⊕ h q̇ (semi-implicit, order 1); "rk4" (order 4); or "adaptive",
-        SciPy's DOP853 by `tolerance`, robot after robot, in which `step` is the time that torques are held.
-    outputs: some of the problem's, of which the values at the recorded states are kept: "qdd", "tau", "w", …
-    stabilise [s]: time constant by which errors of contacts, loops and couplings decay if they state none themselves,
-        of a Problem; None leaves them as they are. A `Contact` without `at=` loses errors of its velocity alone.
-    on_singular: as for `compile`. "nan": robots whose state is singular or not finite are lost, and others go on.
-    threads: as many as a batch is worth if None.
-    given: further arguments of a call of the solver, the same for all times: fx, qdd, y, parameters, …; active={name:
-        bool} of contacts that are `Switchable`, which hold or do not for the whole duration. Of `unilateral` contacts
-        fx, friction and restitution.
+    Returns
+    -------
+    Simulation
 
-    A state at which the program meets a guard is solved the general way, as by a call of the solver. No equation
-    has the damping and friction of a robot file: `Feedback(kp=0.0, kd=model.damping, q=q)` damps. Warnings give the
-    speed of contacts, loops and couplings that move at the start, the gap of loops that are open there, and the gap of
-    loops without stabilise= that has grown by the end. Coupled joints of the model follow their leaders at every step.
+    Raises
+    ------
+    ProblemError
+        If the problem cannot be simulated.
+    InvalidInput, UnknownName
+        With the name of the argument.
+    SingularState
+        With the time and the robots.
 
-    Raises ProblemError for a problem that cannot be simulated, InvalidInput naming the argument, UnknownName,
-    SingularState with the time and the robots.
+    Warns
+    -----
+    PlausibilityWarning
+        With the speed of contacts, loops and couplings that move at the start, and the gap of loops that are open
+        there or, without `stabilise`, at the end.
+
+    Notes
+    -----
+    A state that the compiled program flags is solved by the fallbacks of the solver. Damping and friction of a robot
+    file are not part of the equations: use `Feedback(kp=0.0, kd=model.damping, q=q)`. Coupled joints of the model
+    follow their leaders at every step.
+
+    Examples
+    --------
+    >>> motion = sd.simulate(sd.forward_dynamics(model), q, qd, None, duration=2.0, step=1e-3)
+    >>> motion.t, motion.q, motion.energy(), motion.events
     """
-    integrators, policies = INTEGRATORS, ON_SINGULAR
-    for what, name, valid in (("integrator", integrator, integrators), ("on_singular", on_singular, policies)):
-        check_among(what, name, valid)
+    check_among("integrator", integrator, INTEGRATORS)
+    check_among("on_singular", on_singular, ON_SINGULAR)
     times = {"duration": duration, "step": step, **({} if stabilise is None else {"stabilise": stabilise})}
     for what, x in (*times.items(), ("tolerance", tolerance)):
         if not (isinstance(x, (int, float, np.number)) and 0.0 < float(x) < math.inf):
             unit = "" if what == "tolerance" else " of seconds"
             raise InvalidInput(f"{what} is {x!r}, but a positive number{unit} is needed")
-    count = _whole(duration, step, every)
-    asked = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    count = _step_count(duration, step, every)
+    names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     if isinstance(problem, Unilateral):
-        time_stepping.checked(integrator, on_singular, asked, given)
-        return _grounded(problem, q, qd, tau, count, float(step), every, asked, stabilise, given)
+        time_stepping.check_arguments(integrator, on_singular, names, given)
+        return _simulate_unilateral(problem, q, qd, tau, count, float(step), every, names, stabilise, given)
     if not isinstance(problem, (Problem, Solver)):
         kind = "it is a Model: take sysdyn.forward_dynamics(model)" if isinstance(problem, Model) else repr(problem)
         raise InvalidInput(f"simulate needs a Problem or its Solver: {kind}")
     if isinstance(problem, SwitchingSolver) or (isinstance(problem, Problem) and problem.switchable_constraints):
         problem = problem.mode(given.pop("active", None))
-    solver = _solver(problem, asked, stabilise, step, given)
-    model = solver.model
-    inputs = Inputs(solver.problem, solver.options.external_wrenches)
     if "tau" in given:
         raise InvalidInput("tau is given twice")
-    arguments = Arguments.of(q, qd, (), {**given, "tau": np.zeros(model.nv)})
-    arrays, lead = inputs.checked(arguments)
+    solver = _solver(problem, names, stabilise, step, given)
+    model = solver.model
+    inputs = Inputs(solver.problem, solver.options.external_wrenches)
+    arrays, lead = inputs.checked(Arguments.of(q, qd, (), {**given, "tau": np.zeros(model.nv)}))
     inputs.groups.reject_not_finite(arrays)
-    robots = _some(lead)
+    robots = _robot_count(lead)
     for name in ("q", "qd"):
         arrays[name] = np.array(np.broadcast_to(arrays[name], (robots, arrays[name].shape[-1])), order="C")
     del arrays["tau"]
     arrays["q"], arrays["qd"] = solver.problem.imposed(arrays["q"], arrays["qd"])
     warn_if_moving(solver.problem, arrays["q"], arrays["qd"], given.get("y") or (), "robot")
-    opened = warn_of_gaps(solver.whole, arrays["q"], "robot")
-    law, controller = Law(np.zeros((1, robots, model.nv))), None
-    if callable(tau):
-        if integrator == "adaptive" and lead:
-            raise InvalidInput(
-                "a function for torques is of all robots at one time, but 'adaptive' takes robot after robot: simulate "
-                "them one by one, or take a Feedback or 'rk4'"
-            )
-        controller = _controller(model, tau, lead)
-    else:
-        law = law_of(model, tau, count, lead)
-    job = SimulationTask(
-        _steps(solver, integrator, bool(law.gains)), arrays, law, controller, float(step), count,
-        every, asked, on_singular, tolerance,
+    gaps = warn_of_gaps(solver.whole, arrays["q"], "robot")
+    if callable(tau) and integrator == "adaptive" and lead:
+        raise InvalidInput(
+            "a function for torques is of all robots at one time, but 'adaptive' takes robot after robot: simulate "
+            "them one by one, or take a Feedback or 'rk4'"
+        )
+    law, controller = _torques(model, tau, count, lead)
+    spec = SimulationSpec(
+        _step_program(solver, integrator, feedback=bool(law.gains)), arrays, law, controller, float(step), count,
+        every, names, on_singular, tolerance,
     )  # fmt: skip
     try:
-        record = adaptive.run(job) if integrator == "adaptive" else fixed.run(job, threads)
+        recording = adaptive.run(spec) if integrator == "adaptive" else fixed.run(spec, threads)
     except SingularState as error:
-        if not opened:
+        if not gaps:
             raise
-        ended = f"the simulation failed before its end; at its start {opened}"
-        raise SingularState(ended, error.equation, error.unknown, error.states) from error
-    shapes: dict[str, tuple[int, ...]] = {"q": (model.nq,), "qd": (model.nv,)}
-    shapes |= {name: group.shape for name, group in solver.problem.outputs(asked).items()}
-    found = {name: x.reshape(-1, *lead, *shapes[name]) for name, x in record.arrays.items()}
-    recorded = every * step * np.arange(count // every + 1)
-    warn_if_opened(solver.whole, record.arrays["q"], recorded)
+        text = f"the simulation failed before its end; at its start {gaps}"
+        raise SingularState(text, error.equation, error.unknown, error.states) from error
+    t = every * step * np.arange(count // every + 1)
+    warn_if_opened(solver.whole, recording.arrays["q"], t)
     ok = np.ones(robots, dtype=bool)
-    ok[list(record.lost)] = False
+    ok[list(recording.diverged)] = False
+    shapes: dict[str, tuple[int, ...]] = {"q": (model.nq,), "qd": (model.nv,)}
+    shapes |= {name: group.shape for name, group in solver.problem.outputs(names).items()}
+    found = {name: x.reshape(-1, *lead, *shapes[name]) for name, x in recording.arrays.items()}
     return Simulation(
-        solver.problem, recorded, found.pop("q"), found.pop("qd"), found, tuple(sorted(record.events)),
+        solver.problem, t, found.pop("q"), found.pop("qd"), found, tuple(sorted(recording.events)),
         ok.reshape(lead), integrator,
     )  # fmt: skip
 
 
-def _grounded(
+def _simulate_unilateral(
     ground: Unilateral, q: ArrayLike, qd: ArrayLike, tau: ArrayLike | Feedback | Callable | None, count: int,
-    step: float, every: int, asked: tuple[str, ...], stabilise: float | None, given: Mapping[str, Any],
+    step: float, every: int, outputs: tuple[str, ...], stabilise: float | None, given: Mapping[str, Any],
 ) -> Simulation:  # fmt: skip
-    """The motion of robots whose contacts push on the plane z = 0."""
+    """Simulate robots whose contacts push on the plane z = 0."""
     model = ground.model
     arrays, lead = Groups([QUANTITY[name].group(model) for name in ("q", "qd")]).normalise_inputs({"q": q, "qd": qd})
-    robots = _some(lead)
+    robots = _robot_count(lead)
     axis = (robots,) if lead else ()
-    start = np.broadcast_to(arrays["q"], (*axis, model.nq)), np.broadcast_to(arrays["qd"], (*axis, model.nv))
-    warn_of_followers(ground.problem, *start, "robot")
-    start = ground.problem.imposed(*start)
-    warn_of_gaps(ground.problem, start[0].reshape(robots, -1), "robot")
-    controller = _controller(model, tau, lead) if callable(tau) else None
-    law = law_of(model, None if callable(tau) else tau, count, lead)
+    state = np.broadcast_to(arrays["q"], (*axis, model.nq)), np.broadcast_to(arrays["qd"], (*axis, model.nv))
+    warn_of_followers(ground.problem, *state, "robot")
+    state = ground.problem.imposed(*state)
+    warn_of_gaps(ground.problem, state[0].reshape(robots, -1), "robot")
+    law, controller = _torques(model, tau, count, lead)
 
-    def flat(x: Any) -> Any:
+    def flatten(x: Any) -> Any:
         """Values with one axis of robots in place of all leading axes."""
         if isinstance(x, Mapping):
-            return {name: flat(y) for name, y in x.items()}
-        own = np.shape(x)
-        return np.reshape(x, (robots, *own[len(lead) :])) if lead and own[: len(lead)] == lead else x
+            return {name: flatten(y) for name, y in x.items()}
+        shape = np.shape(x)
+        return np.reshape(x, (robots, *shape[len(lead) :])) if lead and shape[: len(lead)] == lead else x
 
-    further = {name: flat(x) for name, x in given.items()}
-    found, events = time_stepping.simulated(
-        ground, start, law, controller, step, count, every, asked, stabilise, further
+    found, events = time_stepping.run(
+        ground, state, law, controller, step, count, every, outputs, stabilise, flatten(given)
     )
-    shaped = {name: x.reshape(len(x), *lead, x.shape[-1]) for name, x in found.items()}
+    found = {name: x.reshape(len(x), *lead, x.shape[-1]) for name, x in found.items()}
     return Simulation(
-        ground.problem, every * step * np.arange(count // every + 1), shaped.pop("q"), shaped.pop("qd"), shaped,
+        ground.problem, every * step * np.arange(count // every + 1), found.pop("q"), found.pop("qd"), found,
         tuple(sorted(events)), np.ones(lead, dtype=bool), "euler",
     )  # fmt: skip
 
 
-def _some(lead: tuple[int, ...]) -> int:
+def _torques(
+    model: Model, tau: ArrayLike | Feedback | Callable | None, count: int, lead: tuple[int, ...]
+) -> tuple[ControlLaw, Controller | None]:
+    """The control law, whose u a controller replaces before each step."""
+    if callable(tau):
+        return ControlLaw(np.zeros((1, math.prod(lead), model.nv))), _controller(model, tau, lead)
+    return control_law(model, tau, count, lead), None
+
+
+def _robot_count(lead: tuple[int, ...]) -> int:
     """The number of robots. Raises InvalidInput if there is none."""
     if not math.prod(lead):
         raise InvalidInput("there is no robot to simulate: q has a batch axis of length 0")
     return math.prod(lead)
 
 
-def _whole(duration: float, step: float, every: int) -> int:
+def _step_count(duration: float, step: float, every: int) -> int:
     """The number of steps. Raises InvalidInput."""
     if not is_count(every, 1):
         raise InvalidInput(f"every is {every!r}, but an integer ≥ 1 is needed")
     count = round(duration / step)
-    if count < 1 or abs(duration / step - count) > WHOLE * max(1, count) ** 0.5:
+    if count < 1 or abs(duration / step - count) > ROUNDING * max(1, count) ** 0.5:
         near = max(1, count)
         raise InvalidInput(
             f"duration {duration:g} s is no whole number of steps of {step:g} s: take {near * step:g} s, or a step of "
@@ -227,9 +262,9 @@ def _solver(
         solver = problem
     else:
         if stabilise is not None and any(m.stabilise is None for m in whole.constraints if isinstance(m, Stabilised)):
-            if stabilise < FEWEST_STEPS * step:
+            if stabilise < MIN_STEPS * step:
                 raise InvalidInput(
-                    f"stabilise is {stabilise:g} s, but errors that shall decay in less than {FEWEST_STEPS} steps of "
+                    f"stabilise is {stabilise:g} s, but errors that shall decay in less than {MIN_STEPS} steps of "
                     f"{step:g} s may grow: take a smaller step, or stabilise={10 * step:g}"
                 )
         else:
@@ -246,14 +281,14 @@ def _solver(
     return solver
 
 
-def _steps(solver: Solver, integrator: str, feedback: bool) -> Steps:
+def _step_program(solver: Solver, integrator: str, feedback: bool) -> StepProgram:
     """The compiled steps of a solver, cached by its problem."""
 
-    def made() -> Steps:
-        margins = Margins.of(solver.problem, list(solver.program.outputs))
-        return Steps(solver, INTEGRATORS[integrator], feedback, margins)
+    def make() -> StepProgram:
+        events = EventFunctions.of(solver.problem, list(solver.program.outputs))
+        return StepProgram(solver, INTEGRATORS[integrator], feedback, events)
 
-    return solver.problem.cached(("steps", id(solver), integrator, feedback), made)
+    return solver.problem.cached(("steps", id(solver), integrator, feedback), make)
 
 
 def _stabilised(problem: Problem, stabilise: float) -> Problem:

@@ -1,7 +1,12 @@
-"""Robots whose contact points push on the plane z = 0, slide and open: Euler's semi-implicit method, step by step.
+"""Moreau's time stepping for robots whose contact points push on the plane z = 0, slide and open.
 
-Each step is one call of `Unilateral` for all robots, with the heights of the points as gaps, and begins with the forces
-of the step before. J. J. Moreau's time-stepping, with impacts as part of the steps.
+Each step is one call of `Unilateral` for all robots, with the heights of the points as gaps; impacts are part of it.
+The solution of a step starts from the forces of the step before.
+
+References
+----------
+J. J. Moreau, "Unilateral contact and dry friction in finite freedom dynamics", in Nonsmooth Mechanics and Applications,
+CISM 302, 1988.
 """
 
 from __future__ import annotations
@@ -15,92 +20,107 @@ from sysdyn.contact.time_stepping import ContactForces, Unilateral
 from sysdyn.errors import AccuracyWarning, InvalidInput, ProblemError, SingularState, warn
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.measurement import find_frame
+from sysdyn.model import Model
 from sysdyn.model.se3 import translation
 from sysdyn.online.robot_functions import kinematics
-from sysdyn.simulation.control import Law, fed_back
-from sysdyn.simulation.events import CONTACT, Margins, SimulationEvent
-from sysdyn.simulation.fixed import Controller, lost, told
+from sysdyn.simulation.control import ControlLaw, apply_feedback
+from sysdyn.simulation.events import CONTACT, EventFunctions, SimulationEvent
+from sysdyn.simulation.fixed import Controller, diverged, with_time
 
 # Outputs that can be recorded.
-RECORDED = ("qdd", "tau", "w")
+OUTPUTS = ("qdd", "tau", "w")
 
 
-class Heights:
+class ContactHeights:
     """Heights [m] of contact points above the plane z = 0: {contact: (N,)} of q (N, nq). Raises ProblemError."""
 
     def __init__(self, ground: Unilateral):
         model = ground.model
         points = [m for m in ground.problem.constraints if isinstance(m, Contact)]
-        if turning := [m.name for m in points if m.reference != "world"]:
+        if local := [m.name for m in points if m.reference != "world"]:
             raise ProblemError(
-                f"the normal of {turning[0]!r} is that of its frame, but that of the plane z = 0 is the world's: give "
+                f"the normal of {local[0]!r} is that of its frame, but that of the plane z = 0 is the world's: give "
                 "the Contact reference='world', or write the loop around a call of the contacts with gaps of your own"
             )
         frames = {m.name: find_frame(model, m.frame) for m in points}
-        self._places = {name: (f"pose:{model.body_names[x.body]}", translation(x.X)) for name, x in frames.items()}
-        self._poses = kinematics(model, list(dict.fromkeys(name for name, _ in self._places.values())))
+        self._points = {name: (f"pose:{model.body_names[x.body]}", translation(x.X)) for name, x in frames.items()}
+        self._poses = kinematics(model, list(dict.fromkeys(name for name, _ in self._points.values())))
 
     def __call__(self, q: np.ndarray) -> dict[str, np.ndarray]:
         poses = self._poses(q)
-        return {name: poses[x][..., 2, :3] @ place + poses[x][..., 2, 3] for name, (x, place) in self._places.items()}
+        return {name: poses[x][..., 2, :3] @ point + poses[x][..., 2, 3] for name, (x, point) in self._points.items()}
 
 
-def simulated(
-    ground: Unilateral, start: tuple[np.ndarray, np.ndarray], law: Law, controller: Controller | None, step: float,
-    count: int, every: int, wanted: tuple[str, ...], stabilise: float | None, given: Mapping[str, Any],
+def run(
+    ground: Unilateral, state: tuple[np.ndarray, np.ndarray], law: ControlLaw, controller: Controller | None,
+    step: float, count: int, every: int, outputs: tuple[str, ...], stabilise: float | None, given: Mapping[str, Any],
 ) -> tuple[dict[str, np.ndarray], list[SimulationEvent]]:  # fmt: skip
-    """({name: (records, N, size)} of q, q̇ and the wanted outputs, events) of N robots on the ground.
+    """({name: (records, N, size)} of q, q̇ and outputs, events) of N robots.
 
-    start: q (N, nq), q̇ (N, nv); of one robot without the axis, as of the results, which takes less time. stabilise
-    [s]: time constant by which points come out of the ground.
+    state: q (N, nq), q̇ (N, nv); one robot has no axis, nor have its results: that is faster. stabilise [s]: time
+    constant with which penetrating points leave the ground.
 
     Raises SingularState with the time and the robots.
     """
-    (q, qd), model = start, ground.model
-    heights, turn = Heights(ground), kinematics(model, "integrate")
-    margins = Margins.of(ground.problem, ())
+    (q, qd), model = state, ground.model
+    heights, integrate, functions = ContactHeights(ground), kinematics(model, "integrate"), _Events(ground)
     share = 1.0 if stabilise is None else min(1.0, step / stabilise)
-    events, records, worst = list[SimulationEvent](), list[dict[str, np.ndarray]](), 0.0
-    before: ContactForces | None = None
-    signs = None
+    records, residual = list[dict[str, np.ndarray]](), 0.0
+    forces = None
     for k in range(count + 1):
         t = k * step
-        tau = _torques(ground, law, controller, min(k, count - 1), t, q, qd)
+        tau = _torques(model, law, controller, min(k, count - 1), t, q, qd)
         gaps = {name: np.where(z < 0.0, share * z, z) for name, z in heights(q).items()}
         try:
-            forces = None if before is None else before.forces
-            now = ground(q, qd, tau, step=step, gap=gaps, forces=forces, **given)
+            result = ground(q, qd, tau, step=step, gap=gaps, forces=forces, **given)
         except SingularState as error:
-            raise told(error, t, np.arange(len(np.atleast_2d(q)))) from error
+            raise with_time(error, t, np.arange(len(np.atleast_2d(q)))) from error
+        forces = result.forces
         if k % every == 0:
-            state = {"q": q, "qd": qd, "qdd": now.qdd, "tau": np.broadcast_to(tau, qd.shape)}
-            if "w" in wanted:
-                state["w"] = _ordered(ground, now)
-            records.append({name: x for name, x in state.items() if name in ("q", "qd", *wanted)})
-        events += _touched(before, now, t)
-        rows, rates = np.atleast_2d(q), np.atleast_2d(qd)
-        new = np.array(margins.signs(rows.T, None)).T if margins.words else None
-        if signs is not None and new is not None:
-            none = np.zeros((len(rows), 0))
-            events += margins.changes(signs, new, rows, rates, none, none, t, step)
-        signs, before = new, now
-        worst = max(worst, float(np.max(np.maximum(now.signorini, now.friction))))
+            record = {"q": q, "qd": qd, "qdd": result.qdd, "tau": np.broadcast_to(tau, qd.shape)}
+            if "w" in outputs:
+                record["w"] = _constraint_forces(ground, result)
+            records.append({name: x for name, x in record.items() if name in ("q", "qd", *outputs)})
+        functions.add(t, step, np.atleast_2d(q), np.atleast_2d(qd), forces)
+        residual = max(residual, float(np.max(np.maximum(result.signorini, result.friction))))
         if k < count:
-            qd = now.qd
+            qd = result.qd
             if not np.isfinite(qd).all():
-                raise lost(t, np.flatnonzero(~np.isfinite(np.atleast_2d(qd)).all(axis=1)))
-            q = turn(q, step * qd)
-    if worst > ground.tolerance:
+                raise diverged(t, np.flatnonzero(~np.isfinite(np.atleast_2d(qd)).all(axis=1)))
+            q = integrate(q, step * qd)
+    if residual > ground.tolerance:
         warn(
-            f"at some step the laws of contact are met within {worst:.1e} m/s alone, beyond the tolerance of "
+            f"at some step the laws of contact are met within {residual:.1e} m/s alone, beyond the tolerance of "
             f"{ground.tolerance:.0e} m/s: take more iterations, or fewer points that are redundant",
             AccuracyWarning,
         )  # fmt: skip
-    return {name: np.stack([x[name] for x in records]) for name in records[0]}, events
+    return {name: np.stack([x[name] for x in records]) for name in records[0]}, functions.events
+
+
+class _Events:
+    """Events of joint limits and of contact points, from step to step."""
+
+    def __init__(self, ground: Unilateral):
+        self.events: list[SimulationEvent] = []
+        self._functions = EventFunctions.of(ground.problem, ())
+        self._signs: np.ndarray | None = None
+        self._pushing: dict[str, np.ndarray] = {}
+
+    def add(self, t: float, step: float, q: np.ndarray, qd: np.ndarray, forces: Mapping[str, np.ndarray]) -> None:
+        """Add the events of the step that ends at t; forces: {contact: (…, 3)} of the step that begins there."""
+        pushing = {name: np.atleast_1d(x[..., -1]) > 0.0 for name, x in forces.items()}
+        for name, before in self._pushing.items():
+            for robot in np.flatnonzero(pushing[name] != before).tolist():
+                self.events.append(SimulationEvent(t, robot, CONTACT, name, bool(pushing[name][robot])))
+        signs = np.array(self._functions.signs(q.T, None)).reshape(-1, len(q)).T
+        if self._signs is not None:
+            none = np.zeros((len(q), 0))
+            self.events += self._functions.changes(self._signs, signs, q, qd, none, none, t, step)
+        self._signs, self._pushing = signs, pushing
 
 
 def _torques(
-    ground: Unilateral, law: Law, controller: Controller | None, k: int, t: float, q: np.ndarray, qd: np.ndarray
+    model: Model, law: ControlLaw, controller: Controller | None, k: int, t: float, q: np.ndarray, qd: np.ndarray
 ) -> np.ndarray:
     """τ (1 or N, nv) of step k; (nv,) of one robot without an axis."""
     if controller is not None:
@@ -111,40 +131,29 @@ def _torques(
         tau = tau[0]
     if law.kp is not None and law.kd is not None:
         tau = np.array(np.broadcast_to(tau, qd.shape))
-        fed_back(ground.model, tau, law.kp, law.kd, q, qd)
+        apply_feedback(model, tau, law.kp, law.kd, q, qd)
     return tau
 
 
-def _ordered(ground: Unilateral, now: ContactForces) -> np.ndarray:
-    """Forces of all constraints (N, rows) in the order of the problem."""
-    every, parts, begin = now.step.all_multipliers, {}, 0
+def _constraint_forces(ground: Unilateral, result: ContactForces) -> np.ndarray:
+    """Forces of all constraints (N, rows) in the order of the problem; the multipliers have contacts first."""
+    forces, parts, begin = result.step.all_multipliers, {}, 0
     constraints = ground.problem.constraints
     for m in sorted(constraints, key=lambda m: not isinstance(m, Contact)):
         size = len(m.wrench(ground.model))
-        parts[m.name], begin = every[..., begin : begin + size], begin + size
+        parts[m.name], begin = forces[..., begin : begin + size], begin + size
     return np.concatenate([parts[m.name] for m in constraints], axis=-1)
 
 
-def _touched(before: ContactForces | None, now: ContactForces, t: float) -> list[SimulationEvent]:
-    """Points that begin or end to press in the step at t."""
-    found: list[SimulationEvent] = []
-    for name, new in now.forces.items() if before is not None else ():
-        assert before is not None
-        presses, pressed = (np.atleast_1d(x[..., -1]) > 0.0 for x in (new, before.forces[name]))
-        changed = np.flatnonzero(presses != pressed).tolist()
-        found += [SimulationEvent(t, robot, CONTACT, name, bool(presses[robot])) for robot in changed]
-    return found
-
-
-def checked(integrator: str, on_singular: str, wanted: tuple[str, ...], given: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for arguments of `simulate` that contacts which open do not have."""
+def check_arguments(integrator: str, on_singular: str, outputs: tuple[str, ...], given: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for arguments of `simulate` that `Unilateral` contacts do not support."""
     if integrator != "euler":
         raise InvalidInput(f"contacts that open are simulated by 'euler', not by {integrator!r}: impacts are its steps")
     if on_singular != "raise":
         raise InvalidInput(f"on_singular is {on_singular!r}, but contacts that open are simulated with 'raise' alone")
-    for name in wanted:
-        if name not in RECORDED:
-            raise InvalidInput(f"outputs are {', '.join(RECORDED)} with contacts that open, not {name!r}")
+    for name in outputs:
+        if name not in OUTPUTS:
+            raise InvalidInput(f"outputs are {', '.join(OUTPUTS)} with contacts that open, not {name!r}")
     for name in given:
         if name not in ("fx", "friction", "restitution"):
             raise InvalidInput(f"a simulation of contacts that open takes fx, friction and restitution, not {name!r}")

@@ -19,10 +19,10 @@ from sysdyn.program.groups import Group, Groups
 MOST_STATES = 1000
 
 
-class Shown(Protocol):
-    """A motion that was found, such as a Run: it hands over arguments of `show`, the model among them."""
+class Viewable(Protocol):
+    """A result that `show` plays, such as a Run or a Simulation."""
 
-    def shown(self) -> dict[str, Any]: ...
+    def view_arguments(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +76,11 @@ def motion_of(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> StateSequence:
     )  # fmt: skip
 
 
-def shown_of(x: Any) -> dict[str, Any]:
-    """Arguments of `show` that a motion hands over. Raises InvalidInput."""
-    if not callable(getattr(x, "shown", None)):
+def view_arguments(x: Any) -> dict[str, Any]:
+    """Arguments of `show` for a result. Raises InvalidInput."""
+    if not callable(getattr(x, "view_arguments", None)):
         raise InvalidInput(f"a Model is shown, the Run of a log or a Simulation, not {type(x).__name__}")
-    return x.shown()
+    return x.view_arguments()
 
 
 def _times(t: Any, total: int) -> np.ndarray:

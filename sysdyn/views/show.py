@@ -20,7 +20,7 @@ from sysdyn.model import Model
 from sysdyn.model.kinematics import forward_kinematics, joint_placement
 from sysdyn.model.quantities import QUANTITY, UNIT_OF
 from sysdyn.model.se3 import pose, rotation, rotx, translation
-from sysdyn.views.motion import Shown, StateSequence, motion_of, shown_of
+from sysdyn.views.motion import StateSequence, Viewable, motion_of, view_arguments
 from sysdyn.views.shapes import BONE, Box, Colour, Cylinder, Ellipsoid, Mesh, Shape, Visual, along, package, shapes_of
 
 # Length of the longest arrow, as a share of the robot's size (chosen).
@@ -46,7 +46,7 @@ HEIGHT = 480
 
 
 def show(
-    model: Model | Shown, q: ArrayLike | None = None, *, fx: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    model: Model | Viewable, q: ArrayLike | None = None, *, fx: ArrayLike | Mapping[str, ArrayLike] | None = None,
     tau: ArrayLike | None = None, t: ArrayLike | None = None, visuals: Any = None, title: str = "",
 ) -> View:  # fmt: skip
     """The robot in meshcat's viewer: a View for a notebook, a browser (`.open()`) or a file (`.save(path)`).
@@ -70,7 +70,7 @@ def show(
     package("meshcat")
     if not isinstance(model, Model):
         handed = {name: x for name, x in (("q", q), ("fx", fx), ("tau", tau), ("t", t)) if x is not None}
-        return show(**{**shown_of(model), **handed}, visuals=visuals, title=title)
+        return show(**{**view_arguments(model), **handed}, visuals=visuals, title=title)
     motion = motion_of(model, q, fx, tau, t)
     page = _page(model, motion, shapes_of(model, visuals), title or model.name)
     return View(page, model.name, motion.total)

@@ -15,7 +15,8 @@ from scipy.integrate import solve_ivp
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, SingularState, SysdynError, UnknownName
 from sysdyn.model.se3 import X_motion
-from sysdyn.simulation.steps import INTEGRATORS, Steps
+from sysdyn.simulation.events import EventFunctions, JointLimit
+from sysdyn.simulation.steps import INTEGRATORS, StepProgram
 
 FIXED = [name for name in INTEGRATORS if name != "adaptive"]
 MECHANISM = """<mujoco><option timestep="0.002"/><worldbody><body><joint axis="0 1 0" armature="0.1"/>
@@ -277,7 +278,7 @@ def test_a_contact_that_would_open_is_told(integrator):
     assert [(x.kind, x.name, x.inside) for x in found.events] == [("normal force", "foot", False)]
     assert found.events[0].t == pytest.approx(np.argmax(tau[:, 5] > 2 * 9.81) * 1e-3, abs=1.1e-3)
     np.testing.assert_allclose(found["w"][:-1, 2], 2 * 9.81 - tau[:, 5], atol=1e-9)
-    assert set(found.shown()["fx"]) == {"ball"}
+    assert set(found.view_arguments()["fx"]) == {"ball"}
 
 
 # ---- states at which the program fails -------------------------------------------------------------------------------
@@ -292,7 +293,7 @@ def test_a_step_whose_guard_is_met_is_solved_the_general_way(integrator, monkeyp
     q, qd = np.stack([q, q + [0.1, -0.2, 0.3]]), np.zeros((2, 3))
     law = sd.Feedback(2.0, 0.1, q)
     expected = sd.simulate(problem, q, qd, law, 0.02, 2e-3, integrator=integrator, stabilise=None, outputs=["qdd", "w"])
-    inner, settled = Steps._program, []
+    inner, settled = StepProgram._program, []
 
     def guarded(self):
         program = inner(self)
@@ -300,9 +301,9 @@ def test_a_step_whose_guard_is_met_is_solved_the_general_way(integrator, monkeyp
         assert guards
         return replace(program, guards=guards)
 
-    monkeypatch.setattr(Steps, "_program", guarded)
-    whole = Steps.settled
-    monkeypatch.setattr(Steps, "settled", lambda *args: settled.append(args) or whole(*args))
+    monkeypatch.setattr(StepProgram, "_program", guarded)
+    whole = StepProgram.solve_fallback
+    monkeypatch.setattr(StepProgram, "solve_fallback", lambda *args: settled.append(args) or whole(*args))
     again, _ = four_bar()
     found = sd.simulate(again, q, qd, law, 0.02, 2e-3, integrator=integrator, stabilise=None, outputs=["qdd", "w"])
     assert len(settled) >= 11
@@ -321,13 +322,13 @@ def test_a_robot_that_is_lost_does_not_stop_the_others(integrator):
         sd.simulate(problem, q, qd, None, 0.01, 1e-3, integrator=integrator)
     assert error.value.states == (1,)
     found = sd.simulate(problem, q, qd, None, 0.01, 1e-3, integrator=integrator, on_singular="nan")
-    assert found.ok.tolist() == [True, False, True] and np.isnan(found.q[1:, 1]).all() and "1 lost" in repr(found)
+    assert found.ok.tolist() == [True, False, True] and np.isnan(found.q[1:, 1]).all() and "1 diverged" in repr(found)
     assert not (np.abs(found.q[0, 1]) > 10.0).any()  # the start, or nothing
     assert np.isfinite(found.q[:, [0, 2]]).all() and np.isnan(found.energy()[-1, 1])
     alone = sd.simulate(problem, q[2], qd[2], None, 0.01, 1e-3, integrator=integrator)
     np.testing.assert_allclose(found[2].q, alone.q, rtol=1e-9, atol=1e-10)
-    with pytest.raises(InvalidInput, match="lost"):
-        found[1].shown()
+    with pytest.raises(InvalidInput, match="diverged"):
+        found[1].view_arguments()
 
 
 # ---- results and calls -----------------------------------------------------------------------------------------------
@@ -435,3 +436,15 @@ def test_a_foot_that_moves_at_the_start_is_told_with_its_speed():
     sd.simulate(solver, q, qd, None, 2e-3, 1e-3, y={"tip": np.zeros(3)})  # its motion is prescribed
     closed = sd.impact(solver.problem)(q[1], qd[1])
     sd.simulate(solver, q[1], closed.qd, None, 2e-3, 1e-3)
+
+
+def test_signs_of_many_event_functions():
+    limits = tuple(JointLimit(f"joint{k}", k, k, -1.0, 1.0) for k in range(113))
+    functions = EventFunctions(limits, ())
+    q = np.random.default_rng(0).uniform(-2.0, 2.0, (2, 7, 113))
+    old, new = (np.array(functions.signs(x.T, None)).T for x in q)
+    events = functions.changes(old, new, q[1], q[1] - q[0], np.zeros((7, 0)), np.zeros((7, 0)), 1.0, 0.1)
+    inside = np.abs(q) < 1.0
+    changed = np.argwhere(inside[0] != inside[1])
+    assert [(x.robot, x.name) for x in events] == [(robot, f"joint{k}") for robot, k in changed.tolist()]
+    assert [x.inside for x in events] == inside[1][tuple(changed.T)].tolist()
