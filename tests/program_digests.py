@@ -14,7 +14,7 @@ import numpy as np
 
 import sysdyn as sd
 from sysdyn.estimation.ekf_step import ahead, moved
-from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.offline.time_step import TimeStepElimination
 from sysdyn.program.program import Program
 
@@ -137,9 +137,9 @@ def programs(name: str) -> dict[str, Program]:
     problem, outputs = moving(), ("tau", "fx")
     instant = TimeStepElimination(problem.instant, outputs)
     found = {"rows": instant.rows().program, "free": instant.free()[0], "results": instant.results()}
-    trajectory = Trajectory(problem, outputs, 1.0, 3, coupled=True)
-    found |= {"ahead": ahead(trajectory.unknowns)[0], "moved": moved(trajectory.unknowns)[0]}
-    return found | {"states": trajectory.states.program}
+    estimation = EstimationProblem(problem, outputs, 1.0, 3, coupled=True)
+    found |= {"ahead": ahead(estimation.layout)[0], "moved": moved(estimation.layout)[0]}
+    return found | {"states": estimation.states.program}
 
 
 def digests(names: list[str]) -> dict[str, list]:

@@ -41,9 +41,9 @@ from streaming import MEBI, peak_memory
 import sysdyn as sd
 from sysdyn.estimation.linearization import Linearised
 from sysdyn.estimation.measurement_data import Survey, read
-from sysdyn.estimation.residuals import Readings
+from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.smooth import OneThread, with_motion
-from sysdyn.estimation.state_trajectory import Path as States
+from sysdyn.estimation.state_trajectory import StateTrajectory as States
 
 sys.path.insert(0, str(ROOT / "experiments" / "trajectories"))
 import logs
@@ -188,7 +188,7 @@ def smoothed(of: Callable[[int], tuple[sd.Problem, dict[str, np.ndarray]]], shor
     return (times[1] - times[0]) / (long - short)
 
 
-def linearised(joints: int, torques: bool, rows: int = CHAIN_ROWS) -> tuple[Linearised, States, Readings]:
+def linearised(joints: int, torques: bool, rows: int = CHAIN_ROWS) -> tuple[Linearised, States, MeasurementData]:
     """(equations, a first path, readings) of a chain with encoders; torques: measured, too, on the coupled level."""
     model, t = sd.chain(joints, seed=1), STEP * np.arange(rows)
     omega, rng = np.linspace(1.0, 4.0, joints), np.random.default_rng(0)
@@ -201,17 +201,17 @@ def linearised(joints: int, torques: bool, rows: int = CHAIN_ROWS) -> tuple[Line
         sd.ExternalWrench("all", name="no wrench"),
     ])  # fmt: skip
     readings = read(problem, log if torques else {x: y for x, y in log.items() if x != "torques"})
-    trajectory, kappa, _ = with_motion(problem, (), torques, ORDER, MOTION, Survey.of(readings))
-    belief, _ = trajectory.belief(readings, None, kappa)
-    equations = Linearised(trajectory.unknowns, trajectory.sources, kappa, belief)
-    return equations, trajectory.first_path(belief, readings, kappa), readings
+    estimation, kappa, _ = with_motion(problem, (), torques, ORDER, MOTION, Survey.of(readings))
+    belief, _ = estimation.initial_state(readings, None, kappa)
+    equations = Linearised(estimation.layout, estimation.sources, kappa, belief)
+    return equations, estimation.initial_trajectory(belief, readings, kappa), readings
 
 
 def coupled(joints: int) -> tuple[int, float]:
     """(unknowns, seconds of a row and iteration of the coupled level) of a chain with encoders and torques."""
     equations, path, readings = linearised(joints, True)
     equations.sweep(equations.about(path, readings))  # compiles
-    return equations.unknowns.size, spent(lambda: equations.sweep(equations.about(path, readings))) / len(path)
+    return equations.layout.size, spent(lambda: equations.sweep(equations.about(path, readings))) / len(path)
 
 
 def beside_gtsam(torques: bool) -> Iterator[tuple[str, float, float]]:
@@ -222,7 +222,7 @@ def beside_gtsam(torques: bool) -> Iterator[tuple[str, float, float]]:
     equations, path, readings = linearised(5, torques, GTSAM_ROWS)
     least = equations.about(path, readings)
     found = equations.sweep(least, covariances=True)
-    rival, std = Rival(least.parts, equations.unknowns.size, found), np.sqrt(found.covariances.diagonal())
+    rival, std = Rival(least.parts, equations.layout.size, found), np.sqrt(found.covariances.diagonal())
     assert (np.abs(rival.step() - found.step) <= 1e-8 * np.maximum(std, np.abs(found.step))).all()
     off = np.abs(rival.covariances() - found.covariances.dense())
     assert (off <= 1e-8 * std[:, :, None] * std[:, None, :]).all()
@@ -248,7 +248,7 @@ def blocks(k: int) -> float:
     return spent(factored) / CHAIN_ROWS
 
 
-def unknowns(problem: sd.Problem) -> int:
+def count_unknowns(problem: sd.Problem) -> int:
     sizes = (len(m.components(problem.model)) for m in problem.biased)
     return ORDER * problem.model.nv + sum(sizes)
 
@@ -276,7 +276,7 @@ def of_rows(name: str, rows: int, folder: str = "") -> dict:
         sd.smooth(problem, f"{folder}/log.npz", ["tau"], order=ORDER, density=MOTION, out=f"{folder}/run.npz")
     else:
         sd.smooth(problem, log, ["tau"], order=ORDER, density=MOTION)
-    return {"seconds": time.process_time() - began, "peak": peak_memory(), "unknowns": unknowns(problem)}
+    return {"seconds": time.process_time() - began, "peak": peak_memory(), "unknowns": count_unknowns(problem)}
 
 
 def main() -> None:
@@ -303,19 +303,19 @@ def main() -> None:
     with OneThread():
         problem, log = body(WARM + TIMED)
         what = "free body, IMU and two feet"
-        add(f"{what}: filter", unknowns(problem), filtered(problem, log, []))
+        add(f"{what}: filter", count_unknowns(problem), filtered(problem, log, []))
         step = exported(problem, log)
         if step is not None:
-            add(f"{what}: filter, a step in C", unknowns(problem), step)
+            add(f"{what}: filter, a step in C", count_unknowns(problem), step)
         logs_of = (("arm, encoders", arm), ("quadruped, encoders, IMU and feet", quadruped))
         for (name, of), short, long in zip(logs_of, SHORT, LONG, strict=True):
             problem, log = of(WARM + TIMED)
-            add(f"{name}: filter", unknowns(problem), filtered(problem, log, []))
-            add(f"{name}: filter, torques read", unknowns(problem), filtered(problem, log, ["tau"]))
+            add(f"{name}: filter", count_unknowns(problem), filtered(problem, log, []))
+            add(f"{name}: filter, torques read", count_unknowns(problem), filtered(problem, log, ["tau"]))
             step = exported(problem, log)
             if step is not None:
-                add(f"{name}: filter, a step in C", unknowns(problem), step)
-            add(f"{name}: smoother", unknowns(problem), smoothed(of, short, long))
+                add(f"{name}: filter, a step in C", count_unknowns(problem), step)
+            add(f"{name}: smoother", count_unknowns(problem), smoothed(of, short, long))
         for joints in JOINTS:
             size, seconds = coupled(joints)
             add(f"chain of {joints}, coupled: an iteration", size, seconds)

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from sysdyn.estimation.ekf import Belief
-from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.ekf import GaussianState
+from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.gauss_newton import ROUGH_DECREASE, STEPS_A_ROUND, Smoother
 from sysdyn.estimation.linearization import Linearised
-from sysdyn.estimation.residuals import FAR, Readings, machine_code
-from sysdyn.estimation.state_trajectory import Path, deviations
+from sysdyn.estimation.residuals import OUTLIER_THRESHOLD, MeasurementData, machine_code
+from sysdyn.estimation.state_trajectory import StateTrajectory, declared_std
 from sysdyn.measurements.contact_schedule import Settling
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.state_sensors import Stance
@@ -29,24 +29,28 @@ from sysdyn.runtime.runner import Runner
 ROUNDS = ((0.5, 0.02), (0.2, 0.03), (0.1, np.inf), (0.05, np.inf))
 
 
-def proposed(trajectory: Trajectory, belief: Belief, kappa: np.ndarray, readings: Readings) -> Readings:
+def proposed(
+    estimation: EstimationProblem, belief: GaussianState, kappa: np.ndarray, readings: MeasurementData
+) -> MeasurementData:
     """The readings with stances that ask for proposals switched off at instants without a proposed contact.
 
     belief: of the first instant before its readings.
     """
-    feet = [m for m in trajectory.problem.state_sensors if isinstance(m.of, Stance) and m.of.proposed]
+    feet = [m for m in estimation.problem.state_sensors if isinstance(m.of, Stance) and m.of.proposed]
     if not feet:
         return readings
-    model = trajectory.model
-    smoother = Smoother(Linearised(trajectory.unknowns, trajectory.kinematic, kappa, belief, trajectory.gone), True)
-    noise = {m.name: deviations(m, model) for m in feet}
+    model = estimation.model
+    smoother = Smoother(
+        Linearised(estimation.layout, estimation.kinematic, kappa, belief, estimation.gauge_directions), True
+    )
+    noise = {m.name: declared_std(m, model) for m in feet}
     n = len(readings.t)
     weak = {m.name: np.full(n, float((noise[m.name].min() / ROUNDS[0][0]) ** 2)) for m in feet}
-    path = trajectory.first_path(belief, replace(readings, weights=weak), kappa)
-    height = _heights(trajectory, feet)
+    path = estimation.initial_trajectory(belief, replace(readings, weights=weak), kappa)
+    height = _heights(estimation, feet)
     speed = dict[str, np.ndarray]()
     for scale, lift in ROUNDS:
-        speed = _speeds(trajectory, feet, noise, path, readings)
+        speed = _speeds(estimation, feet, noise, path, readings)
         above = height.results({"q": path.q}, n)[0]["height"]
         above = above - above.min(axis=1, keepdims=True)
         weights = {}
@@ -55,28 +59,32 @@ def proposed(trajectory: Trajectory, belief: Belief, kappa: np.ndarray, readings
             weights[m.name] = np.maximum(share, 1e-6) * float((noise[m.name].min() / scale) ** 2)
         least, _ = smoother.solve(path, replace(readings, weights=weights), ROUGH_DECREASE, STEPS_A_ROUND)
         path = least.path
-    speed = _speeds(trajectory, feet, noise, path, readings)
+    speed = _speeds(estimation, feet, noise, path, readings)
     active = {}
     for m in feet:
-        lasting = trajectory.unknowns.biases[m.name].std if m.drift is not None else np.zeros(1)
-        limit = FAR * float(np.sqrt(np.square(noise[m.name]).max() + np.square(lasting).max()))
+        lasting = estimation.layout.biases[m.name].std if m.drift is not None else np.zeros(1)
+        limit = OUTLIER_THRESHOLD * float(np.sqrt(np.square(noise[m.name]).max() + np.square(lasting).max()))
         active[m.name] = readings.active[m.name] & (speed[m.name] <= limit)[:, None]
-    Settling(trajectory.problem).switch(active, readings.t)
-    return readings.without({name: ~x for name, x in active.items()})
+    Settling(estimation.problem).switch(active, readings.t)
+    return readings.exclude({name: ~x for name, x in active.items()})
 
 
 def _speeds(
-    trajectory: Trajectory, feet: list[Measurement], noise: dict[str, np.ndarray], path: Path, readings: Readings
+    estimation: EstimationProblem,
+    feet: list[Measurement],
+    noise: dict[str, np.ndarray],
+    path: StateTrajectory,
+    readings: MeasurementData,
 ) -> dict[str, np.ndarray]:
     """{stance: (N,)} greatest components of the velocities of the held points along a path."""
-    source, still = trajectory.states, replace(path, biases=np.zeros_like(path.biases))
-    r = source.at(still, readings, weighted=False).r
+    source, still = estimation.states, replace(path, biases=np.zeros_like(path.biases))
+    r = source.linearize(still, readings, weighted=False).r
     return {m.name: np.abs(r[:, source.groups()[m.name]] * noise[m.name]).max(axis=1) for m in feet}
 
 
-def _heights(trajectory: Trajectory, feet: list[Measurement]) -> Runner:
+def _heights(estimation: EstimationProblem, feet: list[Measurement]) -> Runner:
     """The program of the heights (feet,) at q."""
-    model, graph = trajectory.model, Graph(SHARING)
+    model, graph = estimation.model, Graph(SHARING)
     q = graph.inputs("q", model.nq)
     up = -model.gravity / max(float(np.linalg.norm(model.gravity)), np.finfo(float).tiny)
     context = Context.at(model, q, np.zeros(model.nv))

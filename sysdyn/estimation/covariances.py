@@ -50,8 +50,8 @@ class Covariances:
         """(N, c, c) of these unknowns (c,)."""
         found = np.zeros((len(self.blocks[0].P), len(columns), len(columns)))
         for x in self.blocks:
-            for c, unknowns in enumerate(x.columns):
-                here, place = np.nonzero(columns[:, None] == unknowns)
+            for c, layout in enumerate(x.columns):
+                here, place = np.nonzero(columns[:, None] == layout)
                 found[:, here[:, None], here] = x.P[:, c, place[:, None], place]
         return found
 

@@ -12,8 +12,8 @@ import scipy  # which loads scipy.linalg where it is first used
 from sysdyn.estimation.ekf_step import POSITION, RATES, FilterStep
 from sysdyn.estimation.lie_jacobians import turned
 from sysdyn.estimation.outliers import Event, snooped
-from sysdyn.estimation.residuals import BIASES, EXACT_SHARE, OfDynamics, OfStates, Readings
-from sysdyn.estimation.state_trajectory import Path, Unknowns
+from sysdyn.estimation.residuals import BIASES, EXACT_SHARE, DynamicsResiduals, MeasurementData, StateResiduals
+from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.estimation.unwrapping import AMBIGUOUS, BEYOND, CERTAIN, NEAR, TURN, Angle, report
 from sysdyn.runtime.call_list import CallList, StridedArray
 
@@ -24,10 +24,10 @@ FIRST_STEPS, FIRST_CONVERGED = 50, 1e-9
 
 
 @dataclass
-class Belief:
+class GaussianState:
     """A state with its covariance: path of one instant, P (unknowns, unknowns)."""
 
-    path: Path
+    path: StateTrajectory
     P: np.ndarray
 
 
@@ -41,8 +41,8 @@ class Filter:
     (angles,): whole turns that were added to their last readings, NaN before the first.
     """
 
-    unknowns: Unknowns
-    sources: Sequence[OfStates | OfDynamics]
+    layout: StateLayout
+    sources: Sequence[StateResiduals | DynamicsResiduals]
     density: np.ndarray
     gate: bool = True
     events: list[Event] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Filter:
     angles: Sequence[Angle] = ()
     turns: np.ndarray = field(default_factory=lambda: np.zeros(0))
     _seen: int = 0
-    _held: Belief | None = None
+    _held: GaussianState | None = None
     _noise: tuple[float, np.ndarray] | None = None
     _reported: set[tuple[str, str]] = field(default_factory=set)
 
@@ -61,37 +61,37 @@ class Filter:
 
     @cached_property
     def _calls(self) -> FilterStep:
-        return FilterStep(self.unknowns, self.sources, self.density, self.gate)
+        return FilterStep(self.layout, self.sources, self.density, self.gate)
 
-    def _loaded(self, belief: Belief) -> FilterStep:
+    def _loaded(self, belief: GaussianState) -> FilterStep:
         """The calls, with a belief, of which they hold the one that they gave last."""
         if belief is not self._held:
             self._calls.load(belief.path, belief.P)
         self._held = None
         return self._calls
 
-    def _given(self, t: float) -> Belief:
+    def _given(self, t: float) -> GaussianState:
         """A copy of the belief that the calls hold."""
-        self._held = Belief(self._calls.path(t), self._calls.P.copy())
+        self._held = GaussianState(self._calls.path(t), self._calls.P.copy())
         return self._held
 
-    def predicted(self, belief: Belief, t: float) -> Belief:
+    def predict(self, belief: GaussianState, t: float) -> GaussianState:
         """The belief at a later time."""
         self._loaded(belief).predict(t - float(belief.path.t[0]))
         return self._given(t)
 
-    def advanced(self, belief: Belief, readings: Readings) -> Belief:
+    def predict_and_update(self, belief: GaussianState, readings: MeasurementData) -> GaussianState:
         """The belief at the time of readings, after these: `predicted`, then `updated`."""
         t = float(readings.t[0])
         self._loaded(belief).predict(t - float(belief.path.t[0]))
         return self._after(readings, t)
 
-    def step(self, path: Path, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def step(self, path: StateTrajectory, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(Φ, Q) (unknowns, unknowns) of the error of a path of one instant."""
-        own, n = self.unknowns, self.unknowns.n_states
+        own, n = self.layout, self.layout.n_states
         F, k = np.zeros((own.size, own.size)), np.arange(n, own.size)
         F[:n, :n] = own.motion.transition(path.rates, dt)[0]
-        F[k, k], walk = (x[0] for x in own.walk(dt))
+        F[k, k], walk = (x[0] for x in own.bias_transition(dt))
         if self._noise is None or self._noise[0] != dt[0]:
             Q = np.zeros((own.size, own.size))
             Q[:n, :n] = own.motion.noise(dt, self.density)[0]
@@ -99,17 +99,17 @@ class Filter:
             self._noise = dt[0], Q
         return F, self._noise[1]
 
-    def updated(self, belief: Belief, readings: Readings) -> Belief:
+    def update(self, belief: GaussianState, readings: MeasurementData) -> GaussianState:
         """The belief after the readings of one instant, the first of `readings`."""
         self._loaded(belief)
         return self._after(readings, float(belief.path.t[0]))
 
-    def _after(self, readings: Readings, t: float) -> Belief:
+    def _after(self, readings: MeasurementData, t: float) -> GaussianState:
         """The belief after these readings, of the one that the calls hold."""
         calls, self.squares, self.freedoms = self._calls, 0.0, 0
         readings = self._unwrapped(readings, t) if self.angles else readings
         for source, update in zip(self.sources, calls.updates, strict=True):
-            if self.gate and isinstance(source, OfDynamics) and source.outputs:
+            if self.gate and isinstance(source, DynamicsResiduals) and source.outputs:
                 readings, events = snooped(source, calls.path(t), readings, calls.P[None])
                 self.events += [e._replace(instant=self._seen, why="innovation") for e in events]
             update.read(readings, t)
@@ -123,7 +123,7 @@ class Filter:
         self._seen += 1
         return self._given(t)
 
-    def _unwrapped(self, readings: Readings, t: float) -> Readings:
+    def _unwrapped(self, readings: MeasurementData, t: float) -> MeasurementData:
         """Readings with angles shifted by whole turns, nearest to the state, or as before if the state is uncertain."""
         calls, shifted, (limited, q) = self._calls, dict[str, np.ndarray](), self._limited
         if len(limited):
@@ -174,34 +174,34 @@ class Filter:
         for name in dict.fromkeys(x.name for x in self.angles):
             numbers = np.array([i for i, x in enumerate(self.angles) if x.name == name])
             components, q = (np.array([getattr(self.angles[i], x) for i in numbers]) for x in ("component", "q"))
-            bias = self.unknowns.biases.get(name)
+            bias = self.layout.biases.get(name)
             found.append(
                 (name, numbers, components, q, components[:0] if bias is None else components + bias.place.start)
             )
         return found
 
-    def backwards(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> list[Belief]:
+    def backwards(self, found: Sequence[GaussianState], ahead: Sequence[GaussianState]) -> list[GaussianState]:
         """Beliefs of successive instants smoothed once; ahead: the predictions of all but the first."""
         last, smoothed = found[-1], [found[-1]]
         for before, prediction in zip(found[-2::-1], ahead[::-1], strict=True):
             F, _ = self.step(before.path, prediction.path.t - before.path.t)
             factor = scipy.linalg.cho_factor(prediction.P, check_finite=False)  # whatever the units
             K = scipy.linalg.cho_solve(factor, F @ before.P, check_finite=False).T
-            away = last.path.beyond(prediction.path)
-            step, P = K @ away, before.P + K @ (self.unknowns.turned(last.P, away, back=True) - prediction.P) @ K.T
-            last = Belief(before.path.moved(step[None]), self.unknowns.turned(0.5 * (P + P.T), step))
+            away = last.path.local_coordinates(prediction.path)
+            step, P = K @ away, before.P + K @ (self.layout.transport(last.P, away, back=True) - prediction.P) @ K.T
+            last = GaussianState(before.path.retract(step[None]), self.layout.transport(0.5 * (P + P.T), step))
             smoothed.append(last)
         return smoothed[::-1]
 
-    def path(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> Path:
+    def path(self, found: Sequence[GaussianState], ahead: Sequence[GaussianState]) -> StateTrajectory:
         """The path of `backwards`, to first order in its steps; that of the filter if a covariance has no factor."""
-        own, whole = self.unknowns, _together([x.path for x in found])
+        own, whole = self.layout, _together([x.path for x in found])
         if not ahead:
             return whole
         before, after = (_together([x.path for x in part]) for part in (ahead, found[1:]))
-        dt, n = np.diff(whole.t), self.unknowns.n_states
+        dt, n = np.diff(whole.t), self.layout.n_states
         F, k = np.zeros((len(dt), own.size, own.size)), np.arange(n, own.size)
-        F[:, :n, :n], F[:, k, k] = own.motion.transition(whole.rates[:-1], dt), own.walk(dt)[0]
+        F[:, :n, :n], F[:, k, k] = own.motion.transition(whole.rates[:-1], dt), own.bias_transition(dt)[0]
         P, behind = (np.stack([x.P for x in part]) for part in (ahead, found[:-1]))
         away = np.concatenate([
             own.model.difference(before.q, after.q), (after.rates - before.rates).reshape(len(dt), -1),
@@ -221,29 +221,31 @@ class Filter:
         calls.call("dgemv", "N", size, size, 1.0, StridedArray(F), size, further[0], 1, 0.0, further[1], 1)
         calls.call("dgemv", "N", size, size, 1.0, StridedArray(behind), size, further[1], 1, 0.0, StridedArray(step), 1)
         calls.run(range(len(dt) - 1, -1, -1))
-        return whole if wrong.any() else whole.moved(step)
+        return whole if wrong.any() else whole.retract(step)
 
-    def started(self, belief: Belief, readings: Readings) -> Belief:
+    def solve_initial_state(self, belief: GaussianState, readings: MeasurementData) -> GaussianState:
         """The belief of the first instant, by Gauss-Newton from a prior: the readings of one instant."""
         prior, P = belief.path, belief.P
         path = prior
         for _ in range(FIRST_STEPS):
-            away = path.beyond(prior)
-            H = np.linalg.inv(self.unknowns.turned(P, away))
+            away = path.local_coordinates(prior)
+            H = np.linalg.inv(self.layout.transport(P, away))
             g = H @ away
             for source in self.sources:
-                lines = source.at(path, readings)
+                lines = source.linearize(path, readings)
                 weight = np.where(lines.exact, 1.0 / EXACT_SHARE, 1.0)
                 J, r = lines.J[0] * weight[:, None], lines.r[0] * weight
                 H, g = H + J.T @ J, g + J.T @ r
             step = -np.linalg.solve(H, g)
-            path = path.moved(step[None])
+            path = path.retract(step[None])
             if np.abs(step).max() < FIRST_CONVERGED:
                 break
-        return Belief(path, np.linalg.inv(H))
+        return GaussianState(path, np.linalg.inv(H))
 
 
-def _together(paths: Sequence[Path]) -> Path:
+def _together(paths: Sequence[StateTrajectory]) -> StateTrajectory:
     """The path of instants that follow each other."""
-    own = paths[0].unknowns
-    return Path(own, *(np.concatenate([getattr(x, name) for x in paths]) for name in ("t", "q", "rates", "biases")))
+    own = paths[0].layout
+    return StateTrajectory(
+        own, *(np.concatenate([getattr(x, name) for x in paths]) for name in ("t", "q", "rates", "biases"))
+    )

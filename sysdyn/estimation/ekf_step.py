@@ -16,8 +16,16 @@ import numpy as np
 
 from sysdyn.estimation.kalman_smoother import MOST_TOLD
 from sysdyn.estimation.lie_jacobians import machine_code, replayed_turns
-from sysdyn.estimation.residuals import BIASES, EXACT_SHARE, FAR_SQUARED, Lines, OfDynamics, OfStates, Readings
-from sysdyn.estimation.state_trajectory import Path, Unknowns
+from sysdyn.estimation.residuals import (
+    BIASES,
+    CHI2_THRESHOLD,
+    EXACT_SHARE,
+    DynamicsResiduals,
+    LinearizedResiduals,
+    MeasurementData,
+    StateResiduals,
+)
+from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.offline.time_step import JACOBIAN, RESIDUAL
 from sysdyn.program.graph import SHARING, Graph, copysign, is_zero
 from sysdyn.program.program import Program
@@ -43,43 +51,47 @@ class FilterStep:
     """
 
     def __init__(
-        self, unknowns: Unknowns, sources: Sequence[OfStates | OfDynamics], density: np.ndarray, gate: bool,
+        self,
+        layout: StateLayout,
+        sources: Sequence[StateResiduals | DynamicsResiduals],
+        density: np.ndarray,
+        gate: bool,
         real: Real = DOUBLE,
-    ):  # fmt: skip
-        self.unknowns, self.real, size = unknowns, real, unknowns.size
-        self.state = {x: np.zeros(n) for x, n in _sizes(unknowns).items()}
+    ):
+        self.layout, self.real, size = layout, real, layout.size
+        self.state = {x: np.zeros(n) for x, n in _sizes(layout).items()}
         self.P = np.zeros((size, size))
-        self.given = {"dt": np.zeros(1), "left": np.zeros(unknowns.n_biases), "walk": np.zeros(unknowns.n_biases)}
+        self.given = {"dt": np.zeros(1), "left": np.zeros(layout.n_biases), "walk": np.zeros(layout.n_biases)}
         self.given["squares"] = density**2
         self.prediction = self._prediction()
-        self._ahead, self.moved = self.prediction.bind_first(), _compiled(*moved(unknowns))
-        self.updates = [Update(self, x, gate and isinstance(x, OfStates)) for x in sources]
+        self._ahead, self.moved = self.prediction.bind_first(), _compiled(*moved(layout))
+        self.updates = [Update(self, x, gate and isinstance(x, StateResiduals)) for x in sources]
 
-    def load(self, path: Path, P: np.ndarray) -> None:
+    def load(self, path: StateTrajectory, P: np.ndarray) -> None:
         """Write a belief; path: of one instant."""
         for name, x in ((POSITION, path.q), (RATES, path.rates), (BIASES, path.biases)):
             self.state[name][:] = x.reshape(-1)
         self.P[:] = P
 
-    def path(self, t: float) -> Path:
+    def path(self, t: float) -> StateTrajectory:
         """A copy of the state, at t."""
-        own, x = self.unknowns, self.state
+        own, x = self.layout, self.state
         rates = x[RATES].reshape(1, -1, own.model.nv).copy()
-        return Path(own, np.array([t]), x[POSITION][None].copy(), rates, x[BIASES][None].copy())
+        return StateTrajectory(own, np.array([t]), x[POSITION][None].copy(), rates, x[BIASES][None].copy())
 
     def predict(self, dt: float) -> None:
         """Move the belief on by dt [s]."""
         given = self.given
         given["dt"][0] = dt
-        if self.unknowns.n_biases:
-            left, walk = self.unknowns.walk(given["dt"])
+        if self.layout.n_biases:
+            left, walk = self.layout.bias_transition(given["dt"])
             given["left"][:], given["walk"][:] = left[0], walk[0]
         self._ahead()
 
     def _prediction(self) -> CallList:
         """Calls of a prediction."""
-        program, places, numbers = ahead(self.unknowns)
-        k, calls = self.unknowns.size, CallList()
+        program, places, numbers = ahead(self.layout)
+        k, calls = self.layout.size, CallList()
         found = _called(calls, machine_code(program), self.state | self.given)
         W, V = np.zeros((2, k, k))
         calls.spmm(k, k, places, found[TRANSITION], self.P, W)
@@ -99,14 +111,14 @@ class FilterStep:
 class Update:
     """The update of the belief of a step by the rows of a source.
 
-    both: r (rows,) and entries (…) of the rows, as of `Lines`. known (rows,): variances that the belief gives the rows.
-    noise (rows,): their own, in units of the declared noise, > 1 beyond belief. given: inputs of the program of the
-    rows that follow from readings. reading, solution: calls for the rows, and for the update by these.
+    both: r (rows,) and entries (…) of the rows, as of `LinearizedResiduals`. known (rows,): variances that the belief
+    gives the rows. noise (rows,): their own, in units of the declared noise, > 1 beyond belief. given: inputs of the
+    program of the rows that follow from readings. reading, solution: calls for the rows, and for the update by these.
     """
 
-    def __init__(self, step: FilterStep, source: OfStates | OfDynamics, gate: bool):
+    def __init__(self, step: FilterStep, source: StateResiduals | DynamicsResiduals, gate: bool):
         self._step, self.source, self._gate, self.rows = step, source, gate, len(source.exact)
-        k, m, state = step.unknowns.size, len(source.exact), step.state
+        k, m, state = step.layout.size, len(source.exact), step.state
         self.both = np.zeros(m + len(source.places[0]))
         self.r, self.entries = self.both[:m], self.both[m:]
         self.known, self.noise, self._z = np.zeros((3, m))
@@ -114,7 +126,7 @@ class Update:
         self.reading, self.solution = CallList(), CallList()
         if not m:
             return
-        nv = step.unknowns.model.nv
+        nv = step.layout.model.nv
         given = {POSITION: state[POSITION], "qd": state[RATES][:nv], "qdd": state[RATES][nv : 2 * nv]}
         given[BIASES] = state[BIASES]
         inputs = source.single.program.inputs.sizes
@@ -149,7 +161,7 @@ class Update:
         program, places = self._step.moved
         found = _called(calls, program, self._step.state | {CHANGE: change})
         self._step.kept(calls, found)
-        for _, _, part in self._step.unknowns.motion.groups:  # P ← J P J^T, J = 1 but for the rows of a group
+        for _, _, part in self._step.layout.motion.groups:  # P ← J P J^T, J = 1 but for the rows of a group
             n, own = part.stop - part.start, (places[:, 0] >= part.start) & (places[:, 0] < part.stop)
             J, local = found[TURN][np.flatnonzero(own)[0] :], places[own] - part.start
             rows, columns, both = np.zeros((n, k)), np.zeros((k, n)), np.zeros((n, n))
@@ -161,7 +173,7 @@ class Update:
             calls.call("dlacpy", "A", n, n, both, n, P[part, part.start :], k)
         return calls
 
-    def read(self, readings: Readings, t: float) -> None:
+    def read(self, readings: MeasurementData, t: float) -> None:
         """Find the rows of the first instant of some readings."""
         if not self.rows:
             return
@@ -170,9 +182,9 @@ class Update:
             self._read()
             if not self._status[0] and np.isfinite(self.both).all():
                 return
-        self.take(self.source.at(self._step.path(t), readings))
+        self.take(self.source.linearize(self._step.path(t), readings))
 
-    def take(self, lines: Lines) -> None:
+    def take(self, lines: LinearizedResiduals) -> None:
         """Take the rows of one instant."""
         self.r[:], self.entries[:] = lines.r[0], lines.entries[0]
 
@@ -204,14 +216,14 @@ class Update:
             P = P - np.outer(gain, PJ)
             P -= np.outer(P @ row - noise * gain, gain)
             P = 0.5 * (P + P.T)
-        step.load(step.path(0.0).moved(change[None]), step.unknowns.turned(P, change))
+        step.load(step.path(0.0).retract(change[None]), step.layout.transport(P, change))
 
     def beyond(self) -> list[tuple[tuple[str, int], float]]:
         """((measurement, component), innovation in standard deviations) of the rows beyond belief."""
         if not self._gate or not self.rows or self.noise.max() <= 1.0:
             return []
         far = np.flatnonzero((self.noise > 1.0) & ~self.source.exact)
-        return [(self.source.names[i], float((FAR_SQUARED * self.noise[i]) ** 0.5)) for i in far.tolist()]
+        return [(self.source.names[i], float((CHI2_THRESHOLD * self.noise[i]) ** 0.5)) for i in far.tolist()]
 
     @property
     def squares(self) -> float:
@@ -227,14 +239,14 @@ class Update:
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 
-def ahead(unknowns: Unknowns) -> tuple[Program, np.ndarray, np.ndarray]:
+def ahead(layout: StateLayout) -> tuple[Program, np.ndarray, np.ndarray]:
     """(program of a state after dt with entries of Φ and Q, places (…, 2) of the former, numbers of the latter in P).
 
     Inputs: q, rates, biases, dt, what is left of each bias and what its walk adds, and squares of densities.
     """
-    graph, motion, nv, k = Graph(SHARING), unknowns.motion, unknowns.model.nv, unknowns.size
-    p, n_biases = motion.order, unknowns.n_biases
-    sizes = {**_sizes(unknowns), "dt": 1, "left": n_biases, "walk": n_biases, "squares": nv}
+    graph, motion, nv, k = Graph(SHARING), layout.motion, layout.model.nv, layout.size
+    p, n_biases = motion.order, layout.n_biases
+    sizes = {**_sizes(layout), "dt": 1, "left": n_biases, "walk": n_biases, "squares": nv}
     x = {name: graph.inputs(name, size) for name, size in sizes.items()}
     powers: list[Any] = [1.0]
     for _ in range(2 * p - 1):
@@ -252,7 +264,7 @@ def ahead(unknowns: Unknowns) -> tuple[Program, np.ndarray, np.ndarray]:
             for b, column in enumerate(range(part.start, part.stop)):
                 entries[row, column] = adjoint[a, b]
                 entries |= {(row, j * nv + column): along[a, b] * phi[j] for j in range(1, p)}
-    n = unknowns.n_states
+    n = layout.n_states
     entries |= {(n + b, n + b): x["left"][b] for b in range(n_biases)}
     entries = {place: y for place, y in entries.items() if not is_zero(y)}
     noise: dict[int, Any] = {}
@@ -262,7 +274,7 @@ def ahead(unknowns: Unknowns) -> tuple[Program, np.ndarray, np.ndarray]:
             share = powers[power] / float(power * math.factorial(p - 1 - i) * math.factorial(p - 1 - j))
             noise |= {(i * nv + v) * k + j * nv + v: share * x["squares"][v] for v in range(nv)}
     noise |= {(n + b) * (k + 1): x["walk"][b] for b in range(n_biases)}
-    q, rate = _integrated(unknowns, x[POSITION], change), [a * b for a, b in zip(x["left"], x[BIASES], strict=True)]
+    q, rate = _integrated(layout, x[POSITION], change), [a * b for a, b in zip(x["left"], x[BIASES], strict=True)]
     outputs = [
         (POSITION, q),
         (RATES, after),
@@ -274,16 +286,16 @@ def ahead(unknowns: Unknowns) -> tuple[Program, np.ndarray, np.ndarray]:
     return program, np.array([*entries], dtype=np.int64).reshape(-1, 2), np.array([*noise], dtype=np.intc)
 
 
-def moved(unknowns: Unknowns) -> tuple[Program, np.ndarray]:
-    """(program of a state behind a step δ (unknowns,), with entries of `Motion.turned`; their places (…, 2))."""
-    graph, nv, n = Graph(SHARING), unknowns.model.nv, unknowns.n_states
-    x = {name: graph.inputs(name, size) for name, size in (_sizes(unknowns) | {CHANGE: unknowns.size}).items()}
+def moved(layout: StateLayout) -> tuple[Program, np.ndarray]:
+    """(program of a state behind a step δ (unknowns,), with entries of `ProcessModel.turned`; their places (…, 2))."""
+    graph, nv, n = Graph(SHARING), layout.model.nv, layout.n_states
+    x = {name: graph.inputs(name, size) for name, size in (_sizes(layout) | {CHANGE: layout.size}).items()}
     change, entries = x[CHANGE], dict[tuple[int, int], Any]()
-    for joint, _, part in unknowns.motion.groups:
+    for joint, _, part in layout.motion.groups:
         _, along = replayed_turns(graph, joint, [-y for y in change[part]])
         entries |= {(part.start + a, part.start + b): y for (a, b), y in np.ndenumerate(along) if not is_zero(y)}
     outputs = [
-        (POSITION, _integrated(unknowns, x[POSITION], change[:nv])), (RATES, list(x[RATES] + change[nv:n])),
+        (POSITION, _integrated(layout, x[POSITION], change[:nv])), (RATES, list(x[RATES] + change[nv:n])),
         (BIASES, list(x[BIASES] + change[n:])), (TURN, [*entries.values()]),
     ]  # fmt: skip
     return Program.from_graph(graph, tuple(x.items()), outputs), np.array([*entries], dtype=np.int64).reshape(-1, 2)
@@ -301,26 +313,26 @@ def variances(exact: np.ndarray, gate: bool, of_empty_rows: float) -> Program:
         if holds:
             found.append(EXACT_SHARE**2 * s + of_empty_rows)
         elif gate:
-            beyond = e * e / ((s + 1.0) * FAR_SQUARED) - 1.0
+            beyond = e * e / ((s + 1.0) * CHI2_THRESHOLD) - 1.0
             found.append(1.0 + 0.5 * (beyond + copysign(beyond, 1.0)))
         else:
             found.append(1.0)
     return Program.from_graph(graph, (("r", r), ("known", known)), [(NOISE, found)])
 
 
-def _integrated(unknowns: Unknowns, q: np.ndarray, change: Sequence | np.ndarray) -> list:
+def _integrated(layout: StateLayout, q: np.ndarray, change: Sequence | np.ndarray) -> list:
     """q ⊕ change of expressions."""
-    model, found, step = unknowns.model, [], np.array(change, dtype=object)
+    model, found, step = layout.model, [], np.array(change, dtype=object)
     for i, joint in enumerate(model.joints):
         if joint.nq:
             found += list(joint.integrate(q[model.q_slice(i)], step[model.v_slice(i)]))
     return found
 
 
-def _sizes(unknowns: Unknowns) -> dict[str, int]:
+def _sizes(layout: StateLayout) -> dict[str, int]:
     """Sizes of the groups of a state."""
-    nv = unknowns.model.nv
-    return {POSITION: unknowns.model.nq, RATES: (unknowns.motion.order - 1) * nv, BIASES: unknowns.n_biases}
+    nv = layout.model.nv
+    return {POSITION: layout.model.nq, RATES: (layout.motion.order - 1) * nv, BIASES: layout.n_biases}
 
 
 def _compiled(program: Program, places: np.ndarray) -> tuple[Runner, np.ndarray]:

@@ -10,12 +10,12 @@ import numpy as np
 
 from sysdyn.errors import ProblemError
 from sysdyn.estimation import process_noise
-from sysdyn.estimation.ekf import Belief, Filter
+from sysdyn.estimation.ekf import Filter, GaussianState
 from sysdyn.estimation.gauge_freedom import SEEN_AT, Unseen, unseen
 from sysdyn.estimation.outliers import MOTION
-from sysdyn.estimation.process_model import Motion
-from sysdyn.estimation.residuals import OfDynamics, OfStates, Readings, split, without_states
-from sysdyn.estimation.state_trajectory import Path, Unknowns, deviations
+from sysdyn.estimation.process_model import ProcessModel
+from sysdyn.estimation.residuals import DynamicsResiduals, MeasurementData, StateResiduals, split, without_state_sensors
+from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory, declared_std
 from sysdyn.estimation.timing import with_jitter, without_stale
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.measurement import Measurement, Output
@@ -42,7 +42,7 @@ FREQUENCY = 20.0
 STRIDE = 0.01
 
 
-class Trajectory:
+class EstimationProblem:
     """A problem over time. coupled: dynamic variables and states together, else first the states.
 
     outputs: quantities and measurements that are wanted. span: length of the log [s]. measured {name: (m,) bool}: those
@@ -57,28 +57,28 @@ class Trajectory:
         still: Mapping[str, np.ndarray] | None = None,
     ):  # fmt: skip
         self.still = still or {}
-        self.jitter, self.touched = jitter, any(isinstance(m.of, (Stance, Contact)) for m in problem.measurements)
-        self.impacts = self.touched if impacts is None else impacts
+        self.jitter, self.has_contacts = jitter, any(isinstance(m.of, (Stance, Contact)) for m in problem.measurements)
+        self.impacts = self.has_contacts if impacts is None else impacts
         self.problem, self.model, self.coupled, self._measured = problem, problem.model, coupled, measured or {}
         if not problem.state_sensors:
             raise ProblemError(
                 "no sensor of the problem tells the states: add encoders (sysdyn.JointPosition) or other sensors "
                 "of the state; if q and q̇ are known, compile the problem and solve it state by state"
             )
-        self.motion = Motion(self.model, order)
+        self.motion = ProcessModel(self.model, order)
         if problem.switchable_constraints:
             name = problem.switchable_constraints[0].name
             raise ProblemError(
                 f"{name!r} is exact, and what is exact holds along a whole trajectory: state a foot that stands for a "
                 "while as a sysdyn.Stance, or take problem.mode(active)"
             )
-        own = self.unknowns = Unknowns(problem, self.motion, span)
+        own = self.layout = StateLayout(problem, self.motion, span)
         moving, rest = split(problem)
-        self.states = OfStates(problem, own)
-        self.kinematic: list[OfStates | OfDynamics] = [self.states]
+        self.states = StateResiduals(problem, own)
+        self.kinematic: list[StateResiduals | DynamicsResiduals] = [self.states]
         if moving is not None:
-            self.kinematic.append(OfDynamics(moving, own))
-        self.dynamics = OfDynamics(without_states(problem) if coupled else rest, own, outputs)
+            self.kinematic.append(DynamicsResiduals(moving, own))
+        self.dynamics = DynamicsResiduals(without_state_sensors(problem) if coupled else rest, own, outputs)
         kinematic = {m.name for m in (*problem.state_sensors, *(moving.measurements if moving else ()))}
         # biases of which dynamic variables tell over time, after the states; errors of states last as these do
         slow = [
@@ -86,10 +86,12 @@ class Trajectory:
             for name, b in own.biases.items() if not coupled and len(self.dynamics.exact)
             for k in range(b.place.stop - b.place.start) if name not in kinematic or np.isinf(b.time[k])
         ]  # fmt: skip
-        self.slow = np.array(slow, dtype=int)
-        self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
+        self.slow_biases = np.array(slow, dtype=int)
+        self.sources: list[StateResiduals | DynamicsResiduals] = (
+            [self.states, self.dynamics] if coupled else self.kinematic
+        )
 
-    def timed(self, readings: Readings) -> Readings:
+    def timed(self, readings: MeasurementData) -> MeasurementData:
         """The readings without stale ones, with the variances that jitter adds."""
         return with_jitter(self.problem, without_stale(readings, self.still), self.jitter)
 
@@ -105,11 +107,11 @@ class Trajectory:
         return {MOTION: self.model.dof_names, **found}
 
     @cached_property
-    def gone(self) -> list[Unseen]:
+    def gauge_directions(self) -> list[Unseen]:
         """The coordinates that nothing tells."""
-        return self.unseen()
+        return self.find_gauge_directions()
 
-    def unseen(self, further: Sequence[OfStates] = ()) -> list[Unseen]:
+    def find_gauge_directions(self, further: Sequence[StateResiduals] = ()) -> list[Unseen]:
         """The coordinates that nothing tells; further: of sensors of the state beside those of the problem."""
         rng = np.random.default_rng(5)
         y, active = {}, {}
@@ -119,42 +121,48 @@ class Trajectory:
             y[m.name] = 0.3 * rng.standard_normal((SEEN_AT, size))
             active[m.name] = np.broadcast_to(self._measured.get(m.name, True), (SEEN_AT, size))
         known = {x: np.zeros((SEEN_AT, self.problem.inputs[x].size)) for x in self.problem.known_quantities}
-        readings = Readings(np.arange(SEEN_AT, dtype=float), y, active, known)
-        return unseen([*self.kinematic, self.dynamics, *further], self.unknowns, readings)
+        readings = MeasurementData(np.arange(SEEN_AT, dtype=float), y, active, known)
+        return unseen([*self.kinematic, self.dynamics, *further], self.layout, readings)
 
     # ---- first instant -------------------------------------------------------------------------------------------
 
-    def belief(self, readings: Readings, q: np.ndarray | None, density: np.ndarray) -> tuple[Belief, tuple[str, ...]]:
+    def initial_state(
+        self, readings: MeasurementData, q: np.ndarray | None, density: np.ndarray
+    ) -> tuple[GaussianState, tuple[str, ...]]:
         """(the state of the first instant before its readings, names of the coordinates that are chosen).
 
         q (nq,): where to begin; None: the position that the readings of the first instant say, at rest.
         """
-        own, model = self.unknowns, self.model
+        own, model = self.layout, self.model
         nv, p = model.nv, self.motion.order
         first = model.neutral() if q is None else q
-        at = Path(own, readings.t[:1], first[None], np.zeros((1, p - 1, nv)), np.zeros((1, own.n_biases)))
-        gone, found = self.gone, at
+        at = StateTrajectory(own, readings.t[:1], first[None], np.zeros((1, p - 1, nv)), np.zeros((1, own.n_biases)))
+        gone, found = self.gauge_directions, at
         if q is None or not self.motion.groups:
             still = self._std(FIRST_ATTITUDE)
             still[nv : own.n_states] = AT_REST
-            belief = Belief(at, self._prior(still, at, gone))
-            found = Filter(own, self.kinematic, density, gate=False).started(belief, readings.part(slice(0, 1))).path
+            belief = GaussianState(at, self._prior(still, at, gone))
+            found = (
+                Filter(own, self.kinematic, density, gate=False)
+                .solve_initial_state(belief, readings.part(slice(0, 1)))
+                .path
+            )
             found = replace(found, rates=at.rates, biases=at.biases)
-        return self.around(found, gone, q is not None), tuple(x.name for x in gone)
+        return self.prior_at(found, gone, q is not None), tuple(x.name for x in gone)
 
-    def around(self, path: Path, gone: Sequence[Unseen], given: bool) -> Belief:
+    def prior_at(self, path: StateTrajectory, gone: Sequence[Unseen], given: bool) -> GaussianState:
         """The first instant with its prior; given: its position was, else it was found at rest."""
-        return Belief(path, self._prior(self._std(FIRST_ATTITUDE if given else FOUND_ATTITUDE), path, gone))
+        return GaussianState(path, self._prior(self._std(FIRST_ATTITUDE if given else FOUND_ATTITUDE), path, gone))
 
     def _std(self, attitude: float) -> np.ndarray:
         """Prior standard deviations (unknowns,) of the first instant."""
-        std = np.concatenate([*(np.full(self.model.nv, x) for x in FIRST[: self.motion.order]), self.unknowns.bias_std])
+        std = np.concatenate([*(np.full(self.model.nv, x) for x in FIRST[: self.motion.order]), self.layout.bias_std])
         for i, joint in enumerate(self.model.joints):
             if joint.quaternion is not None:
                 std[self.model.v_slice(i)][:3] = attitude
         return std
 
-    def _prior(self, std: np.ndarray, path: Path, gone: Sequence[Unseen]) -> np.ndarray:
+    def _prior(self, std: np.ndarray, path: StateTrajectory, gone: Sequence[Unseen]) -> np.ndarray:
         """Covariance of the first instant, with directions that nothing tells held."""
         P, nv = np.diag(std * std), self.model.nv
         if gone:
@@ -165,11 +173,13 @@ class Trajectory:
 
     # ---- first path ----------------------------------------------------------------------------------------------
 
-    def first_path(self, belief: Belief, readings: Readings, density: np.ndarray) -> Path:
+    def initial_trajectory(
+        self, belief: GaussianState, readings: MeasurementData, density: np.ndarray
+    ) -> StateTrajectory:
         """A path to begin with: of the filter, or of the encoders if no joint moves in a group."""
         if self.motion.groups:
             return self._filtered(belief, readings, density)
-        t, n, own = readings.t, len(readings.t), self.unknowns
+        t, n, own = readings.t, len(readings.t), self.layout
         q, seen = np.repeat(belief.path.q, n, axis=0), set()
         for m, places in encoders_of(self.problem):
             for k, (place, _) in enumerate(places):
@@ -179,43 +189,45 @@ class Trajectory:
                     q[:, place] = np.interp(t, t[on], readings.y[m.name][on, k])
         followers = [link.q for link in self.model.couplings if link.q not in seen]
         q[:, followers] = self.model.imposed(q, None, None)[0][:, followers]
-        path = Path(own, t, q, np.zeros((n, own.motion.order - 1, self.model.nv)), np.zeros((n, own.n_biases)))
+        path = StateTrajectory(
+            own, t, q, np.zeros((n, own.motion.order - 1, self.model.nv)), np.zeros((n, own.n_biases))
+        )
         return self._assembled(path, readings, density) if self.states.loops else path
 
-    def _assembled(self, path: Path, readings: Readings, density: np.ndarray) -> Path:
+    def _assembled(self, path: StateTrajectory, readings: MeasurementData, density: np.ndarray) -> StateTrajectory:
         """The path with loops that are closed at instants a STRIDE apart, each from the positions of the one before."""
-        own, nv, chosen = self.unknowns, self.model.nv, _strides(path.t)
+        own, nv, chosen = self.layout, self.model.nv, _strides(path.t)
         std = self._std(FIRST_ATTITUDE)
         std[nv : own.n_states] = AT_REST
         filter_, now, found = Filter(own, self.kinematic, density, gate=False), path.part(slice(0, 1)), []
         for k in chosen:
-            belief = Belief(replace(now, t=path.t[k : k + 1]), np.diag(std * std))
-            closed = filter_.started(belief, readings.part(slice(k, k + 1))).path
+            belief = GaussianState(replace(now, t=path.t[k : k + 1]), np.diag(std * std))
+            closed = filter_.solve_initial_state(belief, readings.part(slice(k, k + 1))).path
             now = replace(closed, rates=now.rates, biases=now.biases)
             found.append(now.q[0])
         q = np.stack([np.interp(path.t, path.t[chosen], x) for x in np.array(found).T], axis=1)
         return replace(path, q=q)
 
-    def _filtered(self, belief: Belief, readings: Readings, density: np.ndarray) -> Path:
+    def _filtered(self, belief: GaussianState, readings: MeasurementData, density: np.ndarray) -> StateTrajectory:
         """The path of the filter over instants a STRIDE apart, smoothed once backwards, and moved on to all others."""
-        t, own, chosen = readings.t, self.unknowns, _strides(readings.t)
+        t, own, chosen = readings.t, self.layout, _strides(readings.t)
         filter_ = Filter(own, self.kinematic, density)
         found, ahead = [], []
         for k in chosen:
             if k:
-                belief = filter_.predicted(belief, float(t[k]))
+                belief = filter_.predict(belief, float(t[k]))
                 ahead.append(belief)
-            belief = filter_.updated(belief, readings.part(slice(k, k + 1)))
+            belief = filter_.update(belief, readings.part(slice(k, k + 1)))
             found.append(belief)
         last = filter_.path(found, ahead).part(np.searchsorted(chosen, np.arange(len(t)), side="right") - 1)
-        q, rates = self.motion.predicted(last.q, last.rates, t - last.t)
-        return Path(own, t, q, rates, last.biases)
+        q, rates = self.motion.predict(last.q, last.rates, t - last.t)
+        return StateTrajectory(own, t, q, rates, last.biases)
 
     # ---- motion --------------------------------------------------------------------------------------------------
 
     @staticmethod
     def encoders(
-        problem: Problem, readings: Readings, order: int, wanted: np.ndarray
+        problem: Problem, readings: MeasurementData, order: int, wanted: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
         """(densities κ (nv,) by the encoders, (nv,) bool: encoders determine it, log-likelihood).
 
@@ -230,7 +242,7 @@ class Trajectory:
             z, on, more = (
                 np.stack([x[m.name][:, k] for m, k, _ in found], axis=1) for x in (readings.y, readings.active, further)
             )
-            std = np.array([deviations(m, model)[k] for m, k, _ in found])
+            std = np.array([declared_std(m, model)[k] for m, k, _ in found])
             density[freedoms], likelihood = process_noise.of_encoders(readings.t, z, on, std, own, order, more)
             total = float(likelihood.sum())
         known = np.isfinite(density)

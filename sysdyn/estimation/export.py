@@ -13,9 +13,9 @@ import numpy as np
 from sysdyn.codegen.c99 import GENERATED_BY, check_name, comment, identifier
 from sysdyn.codegen.c_call_list import CallListSource
 from sysdyn.codegen.c_project import cmake, differs, write_folder
-from sysdyn.estimation.ekf import Belief, Filter
+from sysdyn.estimation.ekf import Filter, GaussianState
 from sysdyn.estimation.ekf_step import POSITION, RATES, FilterStep, Update
-from sysdyn.estimation.residuals import BIASES, WEIGHT, OfDynamics, OfStates, Readings
+from sysdyn.estimation.residuals import BIASES, WEIGHT, DynamicsResiduals, MeasurementData, StateResiduals
 from sysdyn.estimation.unwrapping import CERTAIN, TURN
 from sysdyn.measurements.input_names import SWITCH, VALUE, group_of, value_group
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT
@@ -52,15 +52,21 @@ class Reading(NamedTuple):
 
 
 def export_filter(
-    folder: str | os.PathLike, name: str, filter_: Filter, belief: Belief, last: Readings, dt: float, numbers: str
-) -> Path:  # fmt: skip
+    folder: str | os.PathLike,
+    name: str,
+    filter_: Filter,
+    belief: GaussianState,
+    last: MeasurementData,
+    dt: float,
+    numbers: str,
+) -> Path:
     """Write the project of a filter from a belief on. last: readings of which test vectors are made, dt [s] apart.
 
     numbers: name of their type. Raises InvalidInput for the name, UnknownName, FileError.
     """
     check_name(name)
     real = real_of(numbers)
-    step = FilterStep(filter_.unknowns, filter_.sources, filter_.density, filter_.gate, real)
+    step = FilterStep(filter_.layout, filter_.sources, filter_.density, filter_.gate, real)
     step.load(belief.path, belief.P)
     readings = _readings(step)
     rows, expected = _vectors(filter_, belief, last, readings, dt)
@@ -89,19 +95,19 @@ def _readings(step: FilterStep) -> list[Reading]:
         member = identifier(name)
         while member in ("t", "dt") or any(member in (x.member, f"has_{x.member}") for x in found):
             member += "_"
-        found.append(Reading(name, member, measurements[name].components(step.unknowns.model)))
+        found.append(Reading(name, member, measurements[name].components(step.layout.model)))
     return found
 
 
 def _measurements(update: Update) -> Sequence:
     source = update.source
-    return source.sensors if isinstance(source, OfStates) else source.problem.measurements
+    return source.sensors if isinstance(source, StateResiduals) else source.problem.measurements
 
 
 def _exact(update: Update) -> list[tuple[str, str, list[int], int]]:
     """(measurement, quantity, places in it, size) of each exactly known quantity that a program reads."""
     source, found = update.source, []
-    if isinstance(source, OfDynamics):
+    if isinstance(source, DynamicsResiduals):
         program = source.single.program
         for m in source.problem.raw:
             if m.quantity in update.given:
@@ -113,13 +119,13 @@ def _exact(update: Update) -> list[tuple[str, str, list[int], int]]:
 
 def _members(step: FilterStep) -> dict[str, int]:
     """Arrays of the struct of the state, with their sizes."""
-    own, nv = step.unknowns, step.unknowns.model.nv
+    own, nv = step.layout, step.layout.model.nv
     rates = dict.fromkeys(("qd", "qdd", "qddd")[: own.motion.order - 1], nv)
     return {x: n for x, n in {"q": own.model.nq, **rates, "biases": own.n_biases, "std": own.size}.items() if n}
 
 
 def _header(name: str, code: CallListSource, step: FilterStep, readings: Sequence[Reading]) -> str:
-    own, model, guard, real = step.unknowns, step.unknowns.model, f"{name.upper()}_H", code.real.name
+    own, model, guard, real = step.layout, step.layout.model, f"{name.upper()}_H", code.real.name
     members = []
     for x in readings:
         n, labels = len(x.labels), comment(f"{x.name}: {', '.join(x.labels)}")
@@ -185,7 +191,7 @@ void {name}_now({name}_state *out);
 def _source(
     name: str, code: CallListSource, step: FilterStep, readings: Sequence[Reading], t: float, filter_: Filter
 ) -> str:  # fmt: skip
-    own, upper, real = step.unknowns, name.upper(), code.real
+    own, upper, real = step.layout, name.upper(), code.real
     timed = real is DOUBLE  # else readings tell how long after each other they are
     failed, parts, body = f"{upper}_NOT_POSITIVE", [], []
     parts.append(code.function("static int predict(void)", step.prediction, failed))
@@ -305,7 +311,7 @@ def _written(
         lines.append(f"take({n}, now->{x}, now->has_{x}, {spare if value is None else code.place(value)});")
         if switch is not None:
             lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({code.place(switch)})[k] = (double)there[k];", "}"]
-        if isinstance(source, OfStates):
+        if isinstance(source, StateResiduals):
             lines += _unwrapped(code, step, name, code.place(given[value_group(name)]), tables, filter_)
             whole, one, rows = next((w, s, r) for y, w, s, r in source.written if y == name)
             weight = f"{code.place(given[WEIGHT])} + {int(rows[0])}"
@@ -332,7 +338,7 @@ def _unwrapped(
     angles = [(i, x) for i, x in enumerate(filter_.angles) if x.name == name]
     if not angles:
         return []
-    number, count, bias = len(tables), len(angles), step.unknowns.biases.get(name)
+    number, count, bias = len(tables), len(angles), step.layout.biases.get(name)
     turns, places = f"turns_{number}", f"angles_{number}"
     entries = ", ".join(f"{{{x.component}, {x.q}, {x.v}}}" for _, x in angles)
     before = np.nan_to_num(filter_.turns[[i for i, _ in angles]])
@@ -343,7 +349,7 @@ def _unwrapped(
     return [
         f"for (k = 0; k < {count}; ++k) {{", f"    const int i = {places}[k][0];", "    if (there[i]) {",
         f"        const double away = ({value})[i]{less} - ({code.place(step.state[POSITION])})[{places}[k][1]];",
-        f"        if (({code.place(step.P)})[{places}[k][2] * {step.unknowns.size + 1}] <= {certain}) {{",
+        f"        if (({code.place(step.P)})[{places}[k][2] * {step.layout.size + 1}] <= {certain}) {{",
         f"            {turns}[k] = -rint(away / {turn});", "        }",
         f"        ({value})[i] += {turn} * {turns}[k];", "    }", "}",
     ]  # fmt: skip
@@ -353,18 +359,18 @@ def _unwrapped(
 
 
 def _vectors(
-    filter_: Filter, belief: Belief, last: Readings, readings: Sequence[Reading], dt: float
-) -> tuple[list[dict[str, np.ndarray]], list[Belief]]:
+    filter_: Filter, belief: GaussianState, last: MeasurementData, readings: Sequence[Reading], dt: float
+) -> tuple[list[dict[str, np.ndarray]], list[GaussianState]]:
     """(readings {member: values, has_member: switches, t}, beliefs after them) of rows like the last one."""
     own, rng = replace(filter_, turns=filter_.turns.copy(), events=[], _held=None), np.random.default_rng(0)
     rows, found = [], []
     for row_number in range(TEST_ROWS):
         t = float(belief.path.t[0]) + dt
         active = {name: x[:1] & (rng.random(x[:1].shape) >= TEST_MISSING) for name, x in last.active.items()}
-        now = Readings(np.array([t]), {name: x[:1].copy() for name, x in last.y.items()}, active, last.known)
+        now = MeasurementData(np.array([t]), {name: x[:1].copy() for name, x in last.y.items()}, active, last.known)
         for angle in filter_.angles:  # wraps, too
             now.y[angle.name][0, angle.component] += TURN * (row_number % 2)
-        belief = own.updated(own.predicted(belief, t), now)
+        belief = own.update(own.predict(belief, t), now)
         row: dict[str, np.ndarray] = {"t": np.array(t), "dt": np.array(dt)}
         for x in readings:
             row[x.member] = now.y[x.name][0] if x.name in now.y else _known(filter_, now, x.name)
@@ -375,10 +381,10 @@ def _vectors(
     return rows, found
 
 
-def _known(filter_: Filter, now: Readings, name: str) -> np.ndarray:
+def _known(filter_: Filter, now: MeasurementData, name: str) -> np.ndarray:
     """Value of an exactly known quantity."""
     for source in filter_.sources:
-        if isinstance(source, OfDynamics):
+        if isinstance(source, DynamicsResiduals):
             for m in source.problem.raw:
                 if m.name == name:
                     return np.asarray(now.known[m.quantity][0][m.places(source.problem.model)])
@@ -386,7 +392,7 @@ def _known(filter_: Filter, now: Readings, name: str) -> np.ndarray:
 
 
 def _test_vectors(
-    name: str, readings: Sequence[Reading], rows: Sequence[Mapping[str, np.ndarray]], found: Sequence[Belief],
+    name: str, readings: Sequence[Reading], rows: Sequence[Mapping[str, np.ndarray]], found: Sequence[GaussianState],
     real: Real,
 ) -> str:  # fmt: skip
     guard, given, expected = f"{name.upper()}_TEST_VECTORS_H", [], []

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.estimation.lie_jacobians import evaluated, machine_code
-from sysdyn.estimation.residuals import OfDynamics, OfStates, Readings
-from sysdyn.estimation.state_trajectory import Path, Unknowns
+from sysdyn.estimation.residuals import DynamicsResiduals, MeasurementData, StateResiduals
+from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.model import Model
 from sysdyn.model.joints import Free
 from sysdyn.model.se3 import quaternion_product, rotate, rotation, translation
@@ -58,9 +58,11 @@ class Unseen(NamedTuple):
     tangent: WorldMotion
 
 
-def unseen(sources: Sequence[OfStates | OfDynamics], unknowns: Unknowns, readings: Readings) -> list[Unseen]:
+def unseen(
+    sources: Sequence[StateResiduals | DynamicsResiduals], layout: StateLayout, readings: MeasurementData
+) -> list[Unseen]:
     """The shifts and turns of free bases that the equations do not depend on; readings: of any `SEEN_AT` instants."""
-    return [x for x in _motions(unknowns.model) if not any(_tells(source, unknowns, readings, x) for source in sources)]
+    return [x for x in _motions(layout.model) if not any(_tells(source, layout, readings, x) for source in sources)]
 
 
 def _motions(model: Model) -> Iterator[Unseen]:
@@ -77,13 +79,15 @@ def _motions(model: Model) -> Iterator[Unseen]:
             yield Unseen(f"{name} yaw", WorldMotion(model.nv, q, v, turn, np.cross(turn, E @ place)))
 
 
-def _tells(source: OfStates | OfDynamics, unknowns: Unknowns, readings: Readings, x: Unseen) -> bool:
-    model, n = unknowns.model, len(readings.t)
+def _tells(
+    source: StateResiduals | DynamicsResiduals, layout: StateLayout, readings: MeasurementData, x: Unseen
+) -> bool:
+    model, n = layout.model, len(readings.t)
     q, qd, qdd = model.random_state(seed=UNSEEN_SEED, batch=n)
-    rates = np.zeros((n, unknowns.motion.order - 1, model.nv))
+    rates = np.zeros((n, layout.motion.order - 1, model.nv))
     rates[:, 0], rates[:, 1] = qd, qdd
-    path = Path(unknowns, readings.t, q, rates, np.zeros((n, unknowns.n_biases)))
-    lines = source.at(path, readings)
+    path = StateTrajectory(layout, readings.t, q, rates, np.zeros((n, layout.n_biases)))
+    lines = source.linearize(path, readings)
     along = np.einsum("nij,nj->ni", lines.J[:, :, : model.nv], x.tangent(q))
     size = np.abs(lines.J).sum(axis=2) * np.abs(lines.r)
     for name in dict.fromkeys(name for name, _ in lines.names):
@@ -94,7 +98,7 @@ def _tells(source: OfStates | OfDynamics, unknowns: Unknowns, readings: Readings
     return False
 
 
-def settled(gone: Sequence[Unseen], path: Path, wanted: np.ndarray, density: np.ndarray) -> Path:
+def settled(gone: Sequence[Unseen], path: StateTrajectory, wanted: np.ndarray, density: np.ndarray) -> StateTrajectory:
     """The path in a world that moves from instant to instant, so that errors of the motion are as wanted (N − 1, nv).
 
     The world moves along the directions that nothing tells: no reading changes. What a step of Gauss-Newton foretells
@@ -106,12 +110,12 @@ def settled(gone: Sequence[Unseen], path: Path, wanted: np.ndarray, density: np.
         turns = [x.turn for x in motions if x.turn.any()]
         if turns and len(motions) < 4:
             continue  # turns that shift along what is known
-        own, place, v = path.unknowns, motions[0].q, motions[0].v
+        own, place, v = path.layout, motions[0].q, motions[0].v
         before, after = (path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:])
         count = len(motions) - len(turns)
         axes = np.array([x.shift for x in motions[:count]]).reshape(-1)
         known = {"axes": axes, "turn": motions[-1].turn, "about": motions[-1].shift} if turns else {"axes": axes}
-        error = wanted[:, v] - own.motion.errors(before, after, np.diff(path.t))[0][:, 0, v]
+        error = wanted[:, v] - own.motion.process_residual(before, after, np.diff(path.t))[0][:, 0, v]
         given = {"q": path.q[1:, place], "error": error, "scale": 1.0 / density[v]}
         share = evaluated(_shares(count, bool(turns)), len(error), **given, **known)["share"]
         first = np.zeros((1, count))

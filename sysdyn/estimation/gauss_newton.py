@@ -26,8 +26,15 @@ from sysdyn.estimation.outliers import (
     weight,
 )  # fmt: skip
 from sysdyn.estimation.process_model import covariance
-from sysdyn.estimation.residuals import CONFIDENCE, FAR, FAR_SQUARED, OfDynamics, OfStates, Readings
-from sysdyn.estimation.state_trajectory import Path
+from sysdyn.estimation.residuals import (
+    CHI2_THRESHOLD,
+    CONFIDENCE,
+    OUTLIER_THRESHOLD,
+    DynamicsResiduals,
+    MeasurementData,
+    StateResiduals,
+)
+from sysdyn.estimation.state_trajectory import StateTrajectory
 
 # Most steps of Gauss-Newton (chosen).
 MOST_STEPS = 60
@@ -49,9 +56,9 @@ ASIDE = 0.5
 # Steps that may increase the objective before the best path goes on, and the least share of a step (chosen).
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round, down to the last limit (chosen).
-LIMITS = (1e3, 1e2, 20.0, 7.0, FAR, FAR, FAR)
+LIMITS = (1e3, 1e2, 20.0, 7.0, OUTLIER_THRESHOLD, OUTLIER_THRESHOLD, OUTLIER_THRESHOLD)
 # The same from a path from which nothing is far (chosen).
-AGAIN = (LIMITS[0], FAR, FAR)
+AGAIN = (LIMITS[0], OUTLIER_THRESHOLD, OUTLIER_THRESHOLD)
 # Limit of LIMITS from which on a path need not be near the least: dropped readings are far from every path (chosen).
 EARLY = 20.0
 # Change of velocities that the begin of a stance allows [rad/s, m/s], steps of a log before it, or on both sides of a
@@ -64,7 +71,7 @@ WEAKENED = 1e-4
 class Smoothed(NamedTuple):
     """A smoothed path, covariances of its instants, whether it is the one of least squares, and these squares."""
 
-    path: Path
+    path: StateTrajectory
     covariances: Covariances
     converged: bool
     objective: float
@@ -86,7 +93,7 @@ class Believed(NamedTuple):
     """Least squares near the end, the readings that agree with each other, others as events, and jumps that show."""
 
     least: Least
-    left: Readings
+    left: MeasurementData
     events: list[Event]
     jumps: Sequence[VelocityJump] = ()
 
@@ -118,19 +125,19 @@ class Smoother:
     impacts: list[Event] | None = None
     events: list[Event] = field(default_factory=list)
 
-    def coupled(self, sources: Sequence[OfStates | OfDynamics]) -> Smoother:
+    def coupled(self, sources: Sequence[StateResiduals | DynamicsResiduals]) -> Smoother:
         """One of more sources, which has the impacts that the last `run` found by the sensors of motion.
 
         Forces of a contact that is told wrong would pass for impacts, and impacts for these.
         """
         own = self.equations
-        equations = Linearised(own.unknowns, sources, own.density, own.start, own.gone, raised=own.raised)
+        equations = Linearised(own.layout, sources, own.density, own.start, own.gone, raised=own.raised)
         return Smoother(equations, self.robust, [e for e in self.events if e.measurement == MOTION])
 
     # ---- Gauss-Newton ------------------------------------------------------------------------------------------
 
     def solve(
-        self, path: Path, readings: Readings, enough: float = DECREASE, most: int = MOST_STEPS
+        self, path: StateTrajectory, readings: MeasurementData, enough: float = DECREASE, most: int = MOST_STEPS
     ) -> tuple[Least, bool]:  # fmt: skip
         """(the least squares near `path`, by Gauss-Newton; True if converged).
 
@@ -165,9 +172,9 @@ class Smoother:
         if most < MOST_STEPS:  # one of several rounds
             return best, False
         after = own.about(own.moved(best, own.sweep(best).step, readings), readings)
-        return best, abs(best.objective - after.objective) <= CLOSE**2 * len(path) * path.unknowns.size
+        return best, abs(best.objective - after.objective) <= CLOSE**2 * len(path) * path.layout.size
 
-    def run(self, path: Path, readings: Readings) -> tuple[Smoothed, Readings]:
+    def run(self, path: StateTrajectory, readings: MeasurementData) -> tuple[Smoothed, MeasurementData]:
         """The smoothed path and the readings that are left.
 
         At first all sensors of states have Student's distribution, which a path near the right one survives; then a
@@ -184,7 +191,7 @@ class Smoother:
             self.events = self.impacts + self.events
         return self._finished(found.least, False, found.left), found.left
 
-    def _finished(self, best: Least, converged: bool, readings: Readings) -> Smoothed:
+    def _finished(self, best: Least, converged: bool, readings: MeasurementData) -> Smoothed:
         """The smoothed path near `best`, by one sweep if its step leads where it foretells.
 
         converged: `best` is the least. Covariances are about it, or about a path whose squares differ by less than
@@ -203,7 +210,7 @@ class Smoother:
 
     # ---- robustness --------------------------------------------------------------------------------------------
 
-    def _tested(self, path: Path, readings: Readings) -> Believed:
+    def _tested(self, path: StateTrajectory, readings: MeasurementData) -> Believed:
         """Readings that agree with each other, with densities raised at impacts if these are looked for."""
         searched = self.impacts is None
         path, given, refused = self._without_false_stances(path, readings, searched)
@@ -212,11 +219,11 @@ class Smoother:
         return self._with_jumps(found, readings, given, refused) if found.jumps else found
 
     def _believed(
-        self, path: Path, readings: Readings, limits: Sequence[float], searched: bool = False
+        self, path: StateTrajectory, readings: MeasurementData, limits: Sequence[float], searched: bool = False
     ) -> Believed:  # fmt: skip
         """The readings that agree with a path near this one, dropped down to the last of these limits.
 
-        searched: ends with the jumps that the motion shows, if any, at the first limit of FAR.
+        searched: ends with the jumps that the motion shows, if any, at the first limit OUTLIER_THRESHOLD.
         """
         own, left, off, events, converged = self.equations, readings, Dropped(), list[Event](), False
         least: Least | None = None
@@ -226,7 +233,7 @@ class Smoother:
             events = [e for e in events if e.measurement not in self._of_states]
             errors: dict[str, np.ndarray] = {}  # of sensors of states
             for source in own.sources:
-                anew = isinstance(source, OfStates)
+                anew = isinstance(source, StateResiduals)
                 read = readings if anew else left
                 found = list(residuals(source, path, read, covariances))
                 errors |= {name: np.concatenate([x[name] for _, x in found]) for name in found[0][1]} if anew else {}
@@ -234,29 +241,31 @@ class Smoother:
                 events += more
                 off |= now if anew else {x: y | off.get(x, False) for x, y in now.items()}
             unchanged, last = bool(round_) and same(off, before), round_ == len(limits) - 1
-            if unchanged and limit > FAR:
+            if unchanged and limit > OUTLIER_THRESHOLD:
                 continue
             first = limit == LIMITS[0]
             weights = {name: weight(e) for name, e in errors.items() if first or name in self._stances}
             if unchanged and converged and not weights and not left.weights:
                 break
-            left = replace(readings.without(off), weights=weights)
+            left = replace(readings.exclude(off), weights=weights)
             if last:  # solved with its covariances
                 least = own.about(path, left)
                 break
             enough = EARLY_DECREASE if limit >= EARLY else ROUGH_DECREASE
             least, converged = self.solve(path, left, enough, STEPS_A_ROUND)
             path = least.path
-            if searched and limit == FAR:
+            if searched and limit == OUTLIER_THRESHOLD:
                 searched, jumps = False, self._jumps(least)
                 if jumps:
                     return Believed(least, left, events, jumps)
-            if any(isinstance(x, OfDynamics) and x.outputs for x in own.sources):
+            if any(isinstance(x, DynamicsResiduals) and x.outputs for x in own.sources):
                 covariances = own.covariances(least)
         assert least is not None
         return Believed(least, left, events, self._jumps(least) if searched else ())
 
-    def _with_jumps(self, found: Believed, readings: Readings, given: Readings, refused: list[Event]) -> Believed:
+    def _with_jumps(
+        self, found: Believed, readings: MeasurementData, given: MeasurementData, refused: list[Event]
+    ) -> Believed:
         """The same with the density of the motion raised where velocities jump, as by a blow, among `self.events`.
 
         A jump shows in the noise that moves a degree of freedom, and is one if the readings around it, and as few as
@@ -301,20 +310,20 @@ class Smoother:
         for k in np.flatnonzero((far > limit).any(axis=1)).tolist():
             if together[k] == together[max(k - SHAKEN, 0) : k + SHAKEN + 1].max():
                 part = slice(max(k - AROUND, 0), k + AROUND + 1)
-                shown = far[part].max(axis=0) > FAR
+                shown = far[part].max(axis=0) > OUTLIER_THRESHOLD
                 size = np.where(shown, np.abs(slope[part]) / std[part] ** 2, 1.0 / std[part])
                 found.append(VelocityJump(k, part, size.max(axis=0), shown))
         return found
 
-    def _squares(self, path: Path, left: Readings, readings: Readings) -> np.ndarray:
+    def _squares(self, path: StateTrajectory, left: MeasurementData, readings: MeasurementData) -> np.ndarray:
         """(N,) squares of each instant, where one of `readings` that is not left counts as if it were at its limit."""
         dropped = sum((x & ~left.active[name]).sum(axis=1) for name, x in readings.active.items())
-        return self.equations.squares(path, left, self.equations.raised) + FAR_SQUARED * dropped
+        return self.equations.squares(path, left, self.equations.raised) + CHI2_THRESHOLD * dropped
 
-    def _raised(self, jumps: Sequence[VelocityJump], path: Path) -> np.ndarray:
+    def _raised(self, jumps: Sequence[VelocityJump], path: StateTrajectory) -> np.ndarray:
         """(N − 1, nv) multiples of the density if all of these are jumps."""
         own, dt = self.equations, np.diff(path.t)
-        spread = covariance(dt, path.unknowns.motion.order)[:, 1, 1]
+        spread = covariance(dt, path.layout.motion.order)[:, 1, 1]
         unit = own.density * np.sqrt(spread)[:, None]
         raised = np.ones_like(unit) if own.raised is None else own.raised.copy()
         for x in jumps:
@@ -322,14 +331,19 @@ class Smoother:
         return raised
 
     def _impacts(
-        self, jumps: Sequence[VelocityJump], tried: np.ndarray, path: Path, drop: np.ndarray, before: np.ndarray | None
+        self,
+        jumps: Sequence[VelocityJump],
+        tried: np.ndarray,
+        path: StateTrajectory,
+        drop: np.ndarray,
+        before: np.ndarray | None,
     ) -> tuple[np.ndarray | None, list[Event]]:
         """(multiples of the density at jumps that explain the readings around them, these as events).
 
         tried, path: multiples and path with all of them, drop (N,): decrease of the squares by them; before: multiples
         without.
         """
-        order, needed = path.unknowns.motion.order, process_noise.each_square(path, self.equations.density)
+        order, needed = path.layout.motion.order, process_noise.each_square(path, self.equations.density)
         raised, events = np.ones_like(needed) if before is None else before.copy(), list[Event]()
         away = np.abs(np.arange(len(path)) - 0.5 - np.array([[x.step] for x in jumps]))  # a step is before its instant
         nearest = np.where(away.min(axis=0) < SHAKEN, away.argmin(axis=0), -1)
@@ -346,7 +360,9 @@ class Smoother:
                 events.append(Event(at, float(path.t[at]), MOTION, str(most), size, "impact"))
         return (raised if events else before), sorted(events)
 
-    def _with_impacts(self, least: Least, readings: Readings, touching: Readings) -> tuple[Least, list[Event]]:
+    def _with_impacts(
+        self, least: Least, readings: MeasurementData, touching: MeasurementData
+    ) -> tuple[Least, list[Event]]:
         """(the path with densities of the motion raised at impacts of feet, these as events).
 
         An impact is the begin of a stance near which a velocity that jumps explains all readings better, by 99.9 % of
@@ -356,7 +372,11 @@ class Smoother:
         begins: set[int] = set()
         # floors on which feet settle give way, and are no jumps of velocities
         settling = {
-            x.name for y in own.sources if isinstance(y, OfStates) for x in y.sensors if getattr(x.of, "settle", 0)
+            x.name
+            for y in own.sources
+            if isinstance(y, StateResiduals)
+            for x in y.sensors
+            if getattr(x.of, "settle", 0)
         }
         for source in own.sources:
             for name in stances(source) - settling:
@@ -364,7 +384,7 @@ class Smoother:
                 begins |= set(np.flatnonzero(on[1:] & ~on[:-1]).tolist())
         if not begins:
             return least, []
-        nv = least.path.unknowns.model.nv
+        nv = least.path.layout.model.nv
         every = np.full(nv, IMPACT), np.ones(nv, dtype=bool)
         jumps = [VelocityJump(k, slice(max(k - BESIDE, 0), k + 1), *every) for k in sorted(begins)]
         squares = own.squares(least.path, readings, before)
@@ -375,21 +395,21 @@ class Smoother:
         return (self.solve(least.path, readings, ROUGH_DECREASE, STEPS_A_ROUND)[0] if events else least), events
 
     def _without_false_stances(
-        self, path: Path, readings: Readings, touching: bool
-    ) -> tuple[Path, Readings, list[Event]]:  # fmt: skip
+        self, path: StateTrajectory, readings: MeasurementData, touching: bool
+    ) -> tuple[StateTrajectory, MeasurementData, list[Event]]:  # fmt: skip
         """(a path that stances hardly hold, readings without stances that contradict it, these as events).
 
         That a foot stands is an assumption and no measurement: what all sensors say without it goes first.
         """
         own = self.equations
-        source = next((x for x in own.sources if isinstance(x, OfStates) and stances(x)), None)
+        source = next((x for x in own.sources if isinstance(x, StateResiduals) and stances(x)), None)
         if source is None:
             return path, readings, []
         weak = replace(readings, weights={name: np.full(len(path), WEAKENED) for name in stances(source)})
         least, _ = self.solve(path, weak, ROUGH_DECREASE, STEPS_A_ROUND)
         # else feet that come to rest at once would contradict the motion
         least, events = self._with_impacts(least, weak, readings) if touching else (least, [])
-        left = source.at(least.path, readings, weighted=False).r
+        left = source.linearize(least.path, readings, weighted=False).r
         standing = np.concatenate([source.groups()[name] for name in stances(source)])
         if not (np.abs(left[:, standing]) > SLIPS).any():  # whatever their variances are
             return least.path, readings, events
@@ -402,7 +422,7 @@ class Smoother:
             off[name] = wrong[:, None] & active
             for i in np.flatnonzero(wrong).tolist():
                 events.append(Event(i, float(path.t[i]), name, "0", float(size[i]), "innovation"))
-        return least.path, readings.without(off), events
+        return least.path, readings.exclude(off), events
 
     @cached_property
     def _stances(self) -> frozenset[str]:
@@ -411,4 +431,4 @@ class Smoother:
     @cached_property
     def _of_states(self) -> frozenset[str]:
         sources = self.equations.sources
-        return frozenset(m.name for source in sources if isinstance(source, OfStates) for m in source.sensors)
+        return frozenset(m.name for source in sources if isinstance(source, StateResiduals) for m in source.sensors)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName, few, warn
 from sysdyn.estimation import process_noise
-from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.learning import Learning, Point, errors_of, sensors_of_motion, with_noise
 from sysdyn.estimation.measurement_data import Survey, read
 from sysdyn.estimation.quantisation import quantisation_noise
@@ -124,14 +124,14 @@ def learn_noise_of_log(
     told = Stages(progress)
     told.report("compiling the equations of an instant", 0.05)
     survey = Survey.of(readings)
-    trajectory, kappa, _ = with_motion(problem, (), False, order, density, survey, impacts)
-    warn_of_stale(survey.sample, trajectory.still)
-    warn_of_jitter(trajectory.jitter, survey.sample.t)
+    estimation, kappa, _ = with_motion(problem, (), False, order, density, survey, impacts)
+    warn_of_stale(survey.sample, estimation.still)
+    warn_of_jitter(estimation.jitter, survey.sample.t)
     stated = np.isfinite(process_noise.by_joint(problem.model, density)) if density is not None else False
     floor = {m.name: quantisation_noise(readings.y[m.name], readings.active[m.name]) for m in timed_sensors(problem)}
-    readings = readings.part(slice(0, min(rows, window_rows(trajectory))))
+    readings = readings.part(slice(0, min(rows, window_rows(estimation))))
     with OneThread():
-        learning = Learning(trajectory, kappa, readings, first, robust, _names(trajectory, learn), stated, floor)
+        learning = Learning(estimation, kappa, readings, first, robust, _names(estimation, learn), stated, floor)
         found, history, converged = learning.run(iterations, tolerance, told, CHANGE_TOL)
         for _ in range(RETESTS):
             if not learning.retested(found):
@@ -140,9 +140,9 @@ def learn_noise_of_log(
     return _result(learning, found, history, converged)
 
 
-def _names(trajectory: Trajectory, learn: str | Sequence[str] | None) -> tuple[str, ...]:
+def _names(estimation: EstimationProblem, learn: str | Sequence[str] | None) -> tuple[str, ...]:
     """Sensors of motion that are learnt. Raises UnknownName."""
-    valid = sensors_of_motion(trajectory)
+    valid = sensors_of_motion(estimation)
     names = valid if learn is None else [learn] if isinstance(learn, str) else list(learn)
     for name in names:
         if name not in valid:
@@ -151,17 +151,17 @@ def _names(trajectory: Trajectory, learn: str | Sequence[str] | None) -> tuple[s
 
 
 def _result(learning: Learning, found: Point, history: np.ndarray, converged: bool) -> LearnedMotion:
-    trajectory = learning.trajectory
-    model, values, errors = trajectory.model, learning.split(found.x), learning.split(errors_of(found.told))
+    estimation = learning.estimation
+    model, values, errors = estimation.model, learning.split(found.x), learning.split(errors_of(found.told))
     kappa, of_motion = learning.motion(values["motion"]), np.full(model.nv, np.inf)
     for g, error in zip(learning.groups, errors["motion"], strict=True):
         of_motion[g] = error
     noise = {x: np.exp(values[f"noise:{x}"]) for x in learning.sensors}
-    biases = trajectory.unknowns.biases
+    biases = estimation.layout.biases
     drift = {x: _shown(biases[x].measurement.drift, np.exp(values[f"drift:{x}"])) for x in learning.drifts}
     result = LearnedMotion(
-        with_noise(trajectory.problem, noise, drift),
-        dict(zip(model.dof_names, kappa.tolist(), strict=True)), trajectory.motion.order, noise, drift, history,
+        with_noise(estimation.problem, noise, drift),
+        dict(zip(model.dof_names, kappa.tolist(), strict=True)), estimation.motion.order, noise, drift, history,
         converged, {**errors, "motion": of_motion},
     )  # fmt: skip
     _warn_untold(result)

@@ -19,13 +19,13 @@ import numpy as np
 
 from sysdyn.estimation import process_noise
 from sysdyn.estimation.contact_detection import proposed
-from sysdyn.estimation.estimation_problem import Trajectory, encoders_of
+from sysdyn.estimation.estimation_problem import EstimationProblem, encoders_of
 from sysdyn.estimation.gauss_newton import Smoother
 from sysdyn.estimation.kalman_smoother import Sweep
 from sysdyn.estimation.linearization import Linearised
 from sysdyn.estimation.quantisation import unchanged
-from sysdyn.estimation.residuals import OfStates, Readings, in_parts
-from sysdyn.estimation.state_trajectory import Path
+from sysdyn.estimation.residuals import MeasurementData, StateResiduals, memory_slices
+from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.identification.noise import MAX_RELATIVE_ERROR
 from sysdyn.measurements.bias_models import Constant, GaussMarkov, RandomWalk
 from sysdyn.measurements.measurement import Measurement
@@ -51,40 +51,47 @@ class Point(NamedTuple):
     likelihood: float
     after: np.ndarray
     told: np.ndarray
-    path: Path
+    path: StateTrajectory
 
 
 class Learning:
     """Expectation maximisation on one log."""
 
     def __init__(
-        self, trajectory: Trajectory, kappa: np.ndarray, readings: Readings, first: np.ndarray | None, robust: bool,
-        names: Sequence[str], stated: np.ndarray | bool, floor: Deviations | None = None,
-    ):  # fmt: skip
-        own, model = trajectory.unknowns, trajectory.model
-        self.trajectory, self.kappa, self._first, self._robust = trajectory, kappa, first, robust
-        self.belief, _ = trajectory.belief(readings, first, kappa)
-        self._whole = proposed(trajectory, self.belief, kappa, trajectory.timed(readings))
-        self._test(trajectory.first_path(self.belief, self._whole, kappa), self._whole, kappa)
-        measured = sensors_of_motion(trajectory)
+        self,
+        estimation: EstimationProblem,
+        kappa: np.ndarray,
+        readings: MeasurementData,
+        first: np.ndarray | None,
+        robust: bool,
+        names: Sequence[str],
+        stated: np.ndarray | bool,
+        floor: Deviations | None = None,
+    ):
+        own, model = estimation.layout, estimation.model
+        self.estimation, self.kappa, self._first, self._robust = estimation, kappa, first, robust
+        self.belief, _ = estimation.initial_state(readings, first, kappa)
+        self._whole = proposed(estimation, self.belief, kappa, estimation.timed(readings))
+        self._test(estimation.initial_trajectory(self.belief, self._whole, kappa), self._whole, kappa)
+        measured = sensors_of_motion(estimation)
         self.sensors = [x for x in names if not noise_of(measured[x], model).full and self.readings.active[x].any()]
         self.drifts = [x for x, b in own.biases.items() if x in names and not isinstance(b.measurement.drift, Constant)]
         stated = np.array(np.broadcast_to(stated, model.nv))
         # readings that never change determine neither noise nor motion
         self.still = {x: unchanged(readings.y[x], self.readings.active[x]) for x in self.sensors}
-        for m, places in encoders_of(trajectory.problem):
+        for m, places in encoders_of(estimation.problem):
             still = unchanged(readings.y[m.name], self.readings.active[m.name])
             stated[[v for k, (_, v) in enumerate(places) if still[k]]] = True
-        self.groups = [g for g in process_noise.groups(trajectory.motion) if not stated[g].any()]
+        self.groups = [g for g in process_noise.groups(estimation.motion) if not stated[g].any()]
         least = {x: np.square((floor or {}).get(x, 0.0)) for x in self.sensors}
         self.noise = {x: np.maximum(noise_of(measured[x], model).declared, least[x]) for x in self.sensors}
         self.floor = {x: np.where(self.still[x], self.noise[x], least[x]) for x in self.sensors}
         self._others = [noise_of(measured[x], model) for x in sorted(set(measured) - set(self.sensors))]
 
-    def _test(self, path: Path, readings: Readings, kappa: np.ndarray) -> None:
+    def _test(self, path: StateTrajectory, readings: MeasurementData, kappa: np.ndarray) -> None:
         """Smooth near a path, and find the readings that are left."""
-        own = self.trajectory
-        equations = Linearised(own.unknowns, own.kinematic, kappa, self.belief, own.gone)
+        own = self.estimation
+        equations = Linearised(own.layout, own.kinematic, kappa, self.belief, own.gauge_directions)
         smoother = Smoother(equations, self._robust, None if own.impacts else [])
         found, self.readings = smoother.run(path, readings)
         self.path, self.sizes = found.path, smoother.equations.sizes
@@ -110,7 +117,7 @@ class Learning:
     def _declared(self, values: Deviations) -> Deviations:
         """Variances of the sensors; drifts are declared."""
         for s in self.drifts:
-            self.trajectory.unknowns.drive(s, np.exp(values[f"drift:{s}"]))
+            self.estimation.layout.set_bias_psd(s, np.exp(values[f"drift:{s}"]))
         return {s: np.exp(2.0 * values[f"noise:{s}"]) for s in self.sensors}
 
     # ---- logarithms ----------------------------------------------------------------------------------------------
@@ -118,7 +125,7 @@ class Learning:
     def begin(self) -> np.ndarray:
         """Logarithms of standard deviations (p,) as declared, and of densities of the encoders' likelihood."""
         parts = [0.5 * np.log(self.noise[x]) for x in self.sensors]
-        parts += [np.log(self.trajectory.unknowns.biases[x].density) for x in self.drifts]
+        parts += [np.log(self.estimation.layout.biases[x].density) for x in self.drifts]
         return np.concatenate([*parts, np.log([self.kappa[g[0]] for g in self.groups])])
 
     def limited(self, x: np.ndarray) -> np.ndarray:
@@ -135,7 +142,7 @@ class Learning:
     def split(self, x: np.ndarray) -> Deviations:
         """Values by name, of (p,) in the order of `begin`."""
         found, at = Deviations(), 0
-        biases = self.trajectory.unknowns.biases
+        biases = self.estimation.layout.biases
         sizes = {**{f"noise:{s}": len(self.noise[s]) for s in self.sensors},
                  **{f"drift:{s}": len(biases[s].density) for s in self.drifts}, "motion": len(self.groups)}  # fmt: skip
         for name, size in sizes.items():
@@ -151,13 +158,13 @@ class Learning:
 
     # ---- expectation and maximisation ----------------------------------------------------------------------------
 
-    def at(self, x: np.ndarray, path: Path) -> Point:
+    def at(self, x: np.ndarray, path: StateTrajectory) -> Point:
         """The likelihood of logarithms x (p,), near a path, and the step from there."""
-        own, values = self.trajectory.unknowns, self.split(x)
+        own, values = self.estimation.layout, self.split(x)
         variances = self._declared(values)
         readings, kappa = replace(self.readings, variances=variances), self.motion(values["motion"])
         equations = Linearised(
-            own, self.trajectory.kinematic, kappa, self.belief, self.trajectory.gone, self.sizes
+            own, self.estimation.kinematic, kappa, self.belief, self.estimation.gauge_directions, self.sizes
         )  # fmt: skip
         least = equations.about(path, readings)
         solved = equations.sweep(least, covariances=True, later=True)
@@ -166,7 +173,7 @@ class Learning:
         scale = sum(
             float((readings.active[s] * np.log(v + readings.further.get(s, 0.0))).sum()) for s, v in variances.items()
         )
-        count = equations.counted(readings)
+        count = equations.count(readings)
         likelihood = -0.5 * (objective + solved.logdet + scale + self._rest() + count * math.log(2.0 * math.pi))
         new, told = [], []
         parts = [*self._of_sensors(path, readings, solved), *self._of_drifts(path, solved)]
@@ -176,14 +183,16 @@ class Learning:
         after = self.limited(x + np.concatenate([np.zeros(0), *new]))
         return Point(x, likelihood, after, np.concatenate([np.zeros(0), *told]), path)
 
-    def _of_sensors(self, path: Path, readings: Readings, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _of_sensors(
+        self, path: StateTrajectory, readings: MeasurementData, solved: Sweep
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         """(expected squares over their variance (m,), effective number of readings (m,)) of each sensor.
 
         Both of the noise alone: of a variance v + w with a known w, the share v / (v + w) of the residual is noise.
         """
         total = {s: np.zeros((3, len(self.noise[s]))) for s in self.sensors}
-        for source in self.trajectory.kinematic:
-            for part in in_parts(len(path), source):
+        for source in self.estimation.kinematic:
+            for part in memory_slices(len(path), source):
                 some = readings.part(part)
                 found = source.expected(path.part(part), some, solved.covariances.part(part).dense())
                 for s in [s for s in self.sensors if s in found]:
@@ -196,9 +205,9 @@ class Learning:
             for s, (E, told, n) in total.items()
         ]
 
-    def _of_drifts(self, path: Path, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
-        own, found = self.trajectory.unknowns, []
-        left, walk = own.walk(np.diff(path.t))
+    def _of_drifts(self, path: StateTrajectory, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
+        own, found = self.estimation.layout, []
+        left, walk = own.bias_transition(np.diff(path.t))
         for s in self.drifts:
             ratios = []
             for k in range(own.biases[s].place.start, own.biases[s].place.stop):
@@ -209,14 +218,14 @@ class Learning:
             found.append((np.array([x for x, _ in ratios]), np.array([x for _, x in ratios])))
         return found
 
-    def _of_motion(self, path: Path, kappa: np.ndarray, solved: Sweep) -> tuple[np.ndarray, np.ndarray]:
+    def _of_motion(self, path: StateTrajectory, kappa: np.ndarray, solved: Sweep) -> tuple[np.ndarray, np.ndarray]:
         learnt = np.zeros(len(kappa), dtype=bool)
         for g in self.groups:
             learnt[g] = True
         ratio = (process_noise.expected(path, solved.covariances, kappa, learnt) / kappa) ** 2
         own = process_noise.squares(path, kappa)
         first = [g[0] for g in self.groups]
-        count = np.array([(len(path) - 1) * self.trajectory.motion.order * len(g) for g in self.groups])
+        count = np.array([(len(path) - 1) * self.estimation.motion.order * len(g) for g in self.groups])
         shares = np.array([own[g].sum() for g in self.groups]) / count  # of the data, the rest is uncertainty
         return ratio[first], count * np.clip(shares / ratio[first], 0.0, 1.0) ** 2
 
@@ -261,11 +270,11 @@ def errors_of(told: np.ndarray) -> np.ndarray:
         return np.where(told > 0.5, 1.0 / np.sqrt(2.0 * told), np.inf)
 
 
-def sensors_of_motion(trajectory: Trajectory) -> dict[str, Measurement]:
+def sensors_of_motion(estimation: EstimationProblem) -> dict[str, Measurement]:
     """Sensors of motion by name."""
     found: dict[str, Measurement] = {}
-    for source in trajectory.kinematic:
-        sensors = source.sensors if isinstance(source, OfStates) else source.problem.noisy
+    for source in estimation.kinematic:
+        sensors = source.sensors if isinstance(source, StateResiduals) else source.problem.noisy
         found |= {m.name: m for m in sensors}
     return found
 

@@ -11,17 +11,24 @@ import numpy as np
 
 from sysdyn.estimation import beside, kalman_smoother, process_noise
 from sysdyn.estimation.covariances import Covariances
-from sysdyn.estimation.ekf import Belief
+from sysdyn.estimation.ekf import GaussianState
 from sysdyn.estimation.gauge_freedom import Unseen, settled
-from sysdyn.estimation.residuals import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings, in_parts
-from sysdyn.estimation.state_trajectory import Path, Unknowns
+from sysdyn.estimation.residuals import (
+    EXACT_SHARE,
+    DynamicsResiduals,
+    LinearizedResiduals,
+    MeasurementData,
+    StateResiduals,
+    memory_slices,
+)
+from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 
 
 @dataclass
 class Least:
     """A path with the objective there; rows: r and entries of each source. chain: the chain about it in parts."""
 
-    path: Path
+    path: StateTrajectory
     objective: float
     rows: list[tuple[np.ndarray, np.ndarray]]
     chain: Callable[[], list[beside.ParallelChains]]
@@ -67,21 +74,21 @@ class Linearised:
     coordinates that nothing tells.
     """
 
-    unknowns: Unknowns
-    sources: Sequence[OfStates | OfDynamics]
+    layout: StateLayout
+    sources: Sequence[StateResiduals | DynamicsResiduals]
     density: np.ndarray
-    start: Belief
+    start: GaussianState
     gone: Sequence[Unseen] = ()
     sizes: np.ndarray | None = None
     raised: np.ndarray | None = None
     _known_steps: _Transitions | None = None
-    _known_errors: tuple[Path, np.ndarray, np.ndarray] | None = None
+    _known_errors: tuple[StateTrajectory, np.ndarray, np.ndarray] | None = None
     _room: kalman_smoother.Room = field(default_factory=kalman_smoother.Room)
 
     @cached_property
     def _parts(self) -> list[_ChainIndices]:
         """The unknowns in parts that nothing couples; those with the same rows side by side."""
-        own, nv = self.unknowns, self.unknowns.model.nv
+        own, nv = self.layout, self.layout.model.nv
         pattern = self.start.P != 0.0
         for k in range(own.n_states):
             pattern[k, k % nv] = True
@@ -109,7 +116,7 @@ class Linearised:
 
     def _side_by_side(self, columns: np.ndarray, numbers: list[np.ndarray]) -> _ChainIndices:
         """The part of chains (chains, k) alike; numbers: of rows in their chain."""
-        own, nv = self.unknowns, self.unknowns.model.nv
+        own, nv = self.layout, self.layout.model.nv
         freedoms = np.array([x[x < nv] for x in columns])
         rows, entries, places = [], [], []
         for source, number in zip(self.sources, numbers, strict=True):
@@ -124,15 +131,15 @@ class Linearised:
         both = np.ascontiguousarray(np.concatenate(places), dtype=np.int64)
         return _ChainIndices(columns, freedoms, tuple(rows), tuple(entries), both, Phi, Q)
 
-    def about(self, path: Path, readings: Readings) -> Least:
+    def about(self, path: StateTrajectory, readings: MeasurementData) -> Least:
         """The chain about a path, and the objective there."""
-        own, motion = self.unknowns, self.unknowns.motion
-        away, steps = path.beyond(self.start.path), self._steps(path)
+        own, motion = self.layout, self.layout.motion
+        away, steps = path.local_coordinates(self.start.path), self._steps(path)
         total = float(away @ np.linalg.solve(self.start.P, away))
-        start = own.turned(self.start.P, away)
+        start = own.transport(self.start.P, away)
         found = []
         for source in self.sources:
-            lines = source.at(path, readings)
+            lines = source.linearize(path, readings)
             r, entries = lines.r, lines.entries
             if lines.exact.any():
                 weight = self._row_scale(source, lines)
@@ -160,18 +167,18 @@ class Linearised:
 
         return Least(path, total, found, parts)
 
-    def _errors(self, path: Path, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _errors(self, path: StateTrajectory, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Errors of the motion along a path, and its steps; the last ones are kept, for other readings of a path."""
         if self._known_errors is None or self._known_errors[0] is not path:
             before, after = (path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:])
-            self._known_errors = path, *self.unknowns.motion.errors(before, after, dt)
+            self._known_errors = path, *self.layout.motion.process_residual(before, after, dt)
         return self._known_errors[1:]
 
-    def _steps(self, path: Path) -> _Transitions:
+    def _steps(self, path: StateTrajectory) -> _Transitions:
         """Transitions between the times of a path; the last ones are kept."""
         if self._known_steps is None or self._known_steps.t is not path.t:
-            own, dt, found = self.unknowns, np.diff(path.t), list[tuple[np.ndarray, np.ndarray]]()
-            left, walk = own.walk(dt)
+            own, dt, found = self.layout, np.diff(path.t), list[tuple[np.ndarray, np.ndarray]]()
+            left, walk = own.bias_transition(dt)
             for x in self._parts:
                 biases = x.columns[:, own.motion.order * x.freedoms.shape[1] :] - own.n_states
                 alone = zip(*(own.motion.alone(dt, self.density, v) for v in x.freedoms), strict=True)
@@ -188,7 +195,7 @@ class Linearised:
         change: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """(entries of Φ and Q (N − 1, chains, …), c (N − 1, chains, k)) of a part; phi, noise: of joints alone."""
-        own, (chains, k) = self.unknowns, x.columns.shape
+        own, (chains, k) = self.layout, x.columns.shape
         f = own.motion.order * x.freedoms.shape[1]
         c = np.empty((len(dt), chains, k))
         c[:, :, f:] = -change[:, x.columns[:, f:] - own.n_states]
@@ -200,12 +207,12 @@ class Linearised:
         own.motion.ahead(e, step, dt, self.density, x.freedoms[0], phi[:, 0], noise[:, 0], c[:, 0])
         return phi, noise, c
 
-    def squares(self, path: Path, readings: Readings, raised: np.ndarray | None) -> np.ndarray:
+    def squares(self, path: StateTrajectory, readings: MeasurementData, raised: np.ndarray | None) -> np.ndarray:
         """(N,) squares of the rows of each instant that are noisy, and of the motion to it."""
         found = np.zeros(len(path))
         for source in self.sources:
-            for part in in_parts(len(path), source):
-                lines = source.at(path.part(part), readings.part(part))
+            for part in memory_slices(len(path), source):
+                lines = source.linearize(path.part(part), readings.part(part))
                 found[part] += (lines.r[:, ~lines.exact] ** 2).sum(axis=1)
         found[1:] += process_noise.each_square(path, self.density if raised is None else self.density * raised).sum(
             axis=1
@@ -214,12 +221,12 @@ class Linearised:
 
     def _factor(self, x: _ChainIndices, raised: np.ndarray) -> np.ndarray:
         """(N − 1, chains, …): factors of the entries of Q by multiples of the density (N − 1, nv)."""
-        own = self.unknowns
+        own = self.layout
         here = x.columns < own.n_states
         of = np.where(here, raised[:, np.where(here, x.columns % own.model.nv, 0)], 1.0)
         return np.asarray(of[..., x.Q[:, 0]] * of[..., x.Q[:, 1]])
 
-    def _row_scale(self, source: OfStates | OfDynamics, lines: Lines) -> np.ndarray:
+    def _row_scale(self, source: StateResiduals | DynamicsResiduals, lines: LinearizedResiduals) -> np.ndarray:
         """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""
         scale = np.ones(lines.r.shape)
         if not lines.exact.any():
@@ -240,10 +247,10 @@ class Linearised:
     ) -> kalman_smoother.Sweep:  # fmt: skip
         """The step of Gauss-Newton from there, and covariances if asked for; see `kalman_smoother.sweep`."""
         return kalman_smoother.sweep(
-            least.parts, len(least.path), self.unknowns.size, covariances, later, self._room, last
+            least.parts, len(least.path), self.layout.size, covariances, later, self._room, last
         )
 
-    def told_after(self, least: Least, source: OfStates | OfDynamics, rows: np.ndarray) -> np.ndarray:
+    def told_after(self, least: Least, source: StateResiduals | DynamicsResiduals, rows: np.ndarray) -> np.ndarray:
         """Variances (N, rows) of these rows of a source at the least near there, in units of their noise."""
         at = [x is source for x in self.sources].index(True)
         found = np.zeros((len(least.path), len(source.exact)))
@@ -254,14 +261,14 @@ class Linearised:
                 found[:, own] = kalman_smoother.told_after(part, self._room)[:, :, before : before + own.shape[1]]
         return found[:, rows]
 
-    def moved(self, least: Least, step: np.ndarray, readings: Readings) -> Path:
+    def moved(self, least: Least, step: np.ndarray, readings: MeasurementData) -> StateTrajectory:
         """The path after a step (N, unknowns) from there, nearer to what the step foretells where that costs nothing.
 
         A step that turns a base far is not what its first order says. Where nothing tells the place of the base the
         world goes along, see `settled`; and biases that last, which pass for a tilt, take up what of it is the same at
         all instants.
         """
-        path, own = least.path.moved(step), self.unknowns
+        path, own = least.path.retract(step), self.layout
         if not own.motion.groups:
             return path
         if self.gone:
@@ -277,7 +284,7 @@ class Linearised:
             rows = np.unique(row[of_bias])
             if not len(rows):
                 continue
-            after = source.at(path, readings)
+            after = source.linearize(path, readings)
             along = np.flatnonzero(np.isin(row, rows))
             ahead = (entries[:, along] * step[:, column[along]]) @ (row[along, None] == rows)
             away = after.r[:, rows] - r[:, rows] - ahead
@@ -294,7 +301,7 @@ class Linearised:
     def _errors_after(self, least: Least, step: np.ndarray) -> np.ndarray:
         """Errors (N − 1, nv) of the motion of positions that the chain foretells of a step, where `gone` matters."""
         freedoms = np.unique(np.concatenate([np.r_[x.tangent.v] for x in self.gone]))
-        found = np.zeros((len(step) - 1, self.unknowns.model.nv))
+        found = np.zeros((len(step) - 1, self.layout.model.nv))
         for part in least.parts:
             for i, columns in enumerate(part.columns):
                 rows, own = np.flatnonzero(np.isin(columns, freedoms)), part.one(i)
@@ -304,11 +311,11 @@ class Linearised:
                 found[:, columns[rows]] = step[1:, columns[rows]] - ahead - own.c[:, rows]
         return found
 
-    def counted(self, readings: Readings) -> int:
+    def count(self, readings: MeasurementData) -> int:
         """Degrees of freedom of the objective at its least: rows of all instants."""
-        return sum(source.counted(readings) for source in self.sources)
+        return sum(source.count(readings) for source in self.sources)
 
-    def weigh_exact(self, path: Path, readings: Readings) -> None:
+    def weigh_exact(self, path: StateTrajectory, readings: MeasurementData) -> None:
         """Find the sizes by which exact rows are weighted, from covariances about a path without them."""
         if any(source.exact.any() for source in self.sources):
             found = self.covariances(self.about(path, readings))

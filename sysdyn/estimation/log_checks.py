@@ -10,8 +10,8 @@ import numpy as np
 from sysdyn.errors import LogWarning, few, warn
 from sysdyn.estimation.outliers import Event
 from sysdyn.estimation.process_noise import STRETCH, of_encoders
-from sysdyn.estimation.residuals import FAR_SQUARED, Readings
-from sysdyn.estimation.state_trajectory import before, deviations
+from sysdyn.estimation.residuals import CHI2_THRESHOLD, MeasurementData
+from sysdyn.estimation.state_trajectory import declared_std, prior_bias_std
 from sysdyn.estimation.summary import BAND, Fit
 from sysdyn.estimation.timing import timed_sensors
 from sysdyn.measurements.state_sensors import JointPosition
@@ -59,7 +59,7 @@ def raised_noise(
         scale = np.median([x[m.name] for x in scales], axis=0)
         factor = np.where(shares[m.name] > RAISED, np.maximum(scale, 1.0), 1.0)
         if (factor > LEAST_RAISED).any():
-            found[m.name] = factor * deviations(m, problem.model)
+            found[m.name] = factor * declared_std(m, problem.model)
     return found
 
 
@@ -67,7 +67,7 @@ def warn_of_raised(problem: Problem, shares: Mapping[str, np.ndarray], noise: Ma
     """Warn of sensors whose noise was raised to these standard deviations (m,)."""
     for m in timed_sensors(problem):
         if m.name in noise:
-            before, labels = deviations(m, problem.model), m.components(problem.model)
+            before, labels = declared_std(m, problem.model), m.components(problem.model)
             changed = [
                 f"{label} {a:.2g} → {b:.2g} ({share:.0%})"
                 for label, a, b, share in zip(labels, before, noise[m.name], shares[m.name], strict=True) if a != b
@@ -80,7 +80,7 @@ def warn_of_raised(problem: Problem, shares: Mapping[str, np.ndarray], noise: Ma
             )  # fmt: skip
 
 
-def warn_of_noise(problem: Problem, readings: Readings, order: int, shares: Mapping[str, np.ndarray]) -> None:
+def warn_of_noise(problem: Problem, readings: MeasurementData, order: int, shares: Mapping[str, np.ndarray]) -> None:
     """Warn of encoders whose readings are likelier with a multiple of their declared noise.
 
     White noise that is declared too small passes for motion if the density of the motion is learnt: χ² looks right, and
@@ -92,13 +92,13 @@ def warn_of_noise(problem: Problem, readings: Readings, order: int, shares: Mapp
         on = part.active[m.name]
         if not isinstance(m.of, JointPosition) or not on.any():
             continue
-        std, further = deviations(m, problem.model), part.further.get(m.name, 0.0)
+        std, further = declared_std(m, problem.model), part.further.get(m.name, 0.0)
         each = np.arange(len(std))
         likelihoods = np.stack([
             of_encoders(part.t, part.y[m.name], on, std, each, order, further + (factor**2 - 1.0) * std**2)[1]
             for factor in NOISE_FACTORS
         ])  # fmt: skip
-        clear = (likelihoods.max(axis=0) > likelihoods[0] + 0.5 * FAR_SQUARED) & (shares[m.name] <= REPORTED)
+        clear = (likelihoods.max(axis=0) > likelihoods[0] + 0.5 * CHI2_THRESHOLD) & (shares[m.name] <= REPORTED)
         labels, best = m.components(problem.model), likelihoods.argmax(axis=0)
         many = [f"{labels[k]} {NOISE_FACTORS[best[k]]:.0f} times" for k in np.flatnonzero(clear)]
         if many:
@@ -113,7 +113,7 @@ def warn_of_noise(problem: Problem, readings: Readings, order: int, shares: Mapp
 def warn_of_biases(problem: Problem, biases: Mapping[str, np.ndarray]) -> None:
     """Warn of biases (m,) at the start that are far beyond their prior standard deviations."""
     for m in problem.biased:
-        labels, prior = m.components(problem.model), before(m, problem.model)
+        labels, prior = m.components(problem.model), prior_bias_std(m, problem.model)
         far = [
             f"{label} {x:.3g} {unit} (± {std:.2g} declared)"
             for label, x, std, unit in zip(labels, biases[m.name], prior, m.component_units(problem.model), strict=True)

@@ -12,7 +12,7 @@ import numpy as np
 from sysdyn.data.sensor_log import Chunk, Log, Summary
 from sysdyn.errors import InvalidInput
 from sysdyn.estimation.process_noise import LONGEST_STEP, of_stretches
-from sysdyn.estimation.residuals import Readings
+from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.unwrapping import Unwrapping
 from sysdyn.problem import Problem
 
@@ -33,14 +33,14 @@ class Survey:
     rows: int
     begin: float
     end: float
-    first: Readings
-    sample: Readings
+    first: MeasurementData
+    sample: MeasurementData
     measured: dict[str, np.ndarray]
     gap: tuple[float, float] | None
     digest: str = ""
 
     @classmethod
-    def of(cls, readings: Readings) -> Survey:
+    def of(cls, readings: MeasurementData) -> Survey:
         """The survey of readings in memory."""
         t = readings.t
         sample, measured = readings.part(of_stretches(len(t))), {}
@@ -56,7 +56,7 @@ def opened(problem: Problem, log: Any, **options: Any) -> Log:
     return log if isinstance(log, Log) else Log(log, problem, states="unknown", **options)
 
 
-def read(problem: Problem, log: Any, **options: Any) -> Readings:
+def read(problem: Problem, log: Any, **options: Any) -> MeasurementData:
     """The readings of a whole log: a `Log` of unknown states, or what one is made of, with its options.
 
     Raises InvalidInput if it has fewer than two rows.
@@ -72,7 +72,7 @@ def surveyed(problem: Problem, log: Log) -> Survey:
     Raises what `Log` does, wherever it is in the log, and InvalidInput if it has fewer than two rows.
     """
     digest, rows, steps, measured = hashlib.sha256(), 0, list[float](), dict[str, np.ndarray]()
-    times, first, longest = list[float](), list[Readings](), (0.0, 0.0, 0.0)
+    times, first, longest = list[float](), list[MeasurementData](), (0.0, 0.0, 0.0)
     log.summary = Summary()
     for part in _read(problem, log, log.told):
         for x in ({"": part.t}, part.y, part.active, part.known):
@@ -87,7 +87,7 @@ def surveyed(problem: Problem, log: Log) -> Survey:
         steps += [float(np.median(np.diff(t)))] if len(t) > 1 else []
         rows, times = rows + len(part.t), [times[0] if times else float(part.t[0]), float(part.t[-1])]
     _require_rows(rows)
-    wanted, at, sample = of_stretches(rows), 0, list[Readings]()
+    wanted, at, sample = of_stretches(rows), 0, list[MeasurementData]()
     log.summary = Summary()
     for part in _read(problem, log, log.told):
         here = wanted[(wanted >= at) & (wanted < at + len(part.t))] - at
@@ -104,9 +104,9 @@ class Rolling:
     def __init__(self, problem: Problem, log: Log):
         log.summary = Summary()
         self._chunks = _read(problem, log, log.told)
-        self._held, self._from = list[Readings](), 0
+        self._held, self._from = list[MeasurementData](), 0
 
-    def part(self, at: int, end: int) -> Readings:
+    def part(self, at: int, end: int) -> MeasurementData:
         """The readings of rows at ≤ row < end."""
         while self._held and self._from + len(self._held[0].t) <= at:
             self._from += len(self._held.pop(0).t)
@@ -138,7 +138,7 @@ def _gap(step: float, longest: float, begin: float, end: float) -> tuple[float, 
     return (begin, end) if longest > LONGEST_STEP * step else None
 
 
-def readings(problem: Problem, chunks: Iterable[Chunk]) -> Readings:
+def readings(problem: Problem, chunks: Iterable[Chunk]) -> MeasurementData:
     """The readings of successive chunks of a log.
 
     A stance without a condition and without a column stands until its motion says otherwise; any other measurement
@@ -147,19 +147,19 @@ def readings(problem: Problem, chunks: Iterable[Chunk]) -> Readings:
     return joined(list(_read(problem, chunks, getattr(chunks, "told", None))))
 
 
-def joined(parts: list[Readings]) -> Readings:
+def joined(parts: list[MeasurementData]) -> MeasurementData:
     """Successive readings as one."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Readings(np.zeros(0), {}, {}, {})
-    return Readings(np.concatenate([x.t for x in parts]), *(
+        return MeasurementData(np.zeros(0), {}, {}, {})
+    return MeasurementData(np.concatenate([x.t for x in parts]), *(
         {name: np.concatenate([getattr(x, group)[name] for x in parts]) for name in getattr(parts[0], group)}
         for group in ("y", "active", "known")
     ))  # fmt: skip
 
 
-def _read(problem: Problem, chunks: Iterable[Chunk], told: set[str] | None = None) -> Iterator[Readings]:
+def _read(problem: Problem, chunks: Iterable[Chunk], told: set[str] | None = None) -> Iterator[MeasurementData]:
     model, unwrapping = problem.model, Unwrapping(problem, told)
     for chunk in chunks:
         n, y, active, known = len(chunk.t), {}, {}, {}
@@ -175,4 +175,4 @@ def _read(problem: Problem, chunks: Iterable[Chunk], told: set[str] | None = Non
         for m in problem.raw:
             if m.name in chunk.y:
                 known[m.quantity][:, m.places(model)] = chunk.y[m.name]
-        yield Readings(chunk.t, y, active, known)
+        yield MeasurementData(chunk.t, y, active, known)

@@ -14,12 +14,12 @@ from sysdyn.diagnosis.directions import NullDirection
 from sysdyn.diagnosis.observability import Observability, unobservable_biases
 from sysdyn.errors import InvalidInput, ProblemError, few
 from sysdyn.estimation.covariances import Covariances
-from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.gauge_freedom import Unseen
 from sysdyn.estimation.linearization import Linearised
 from sysdyn.estimation.measurement_data import Survey, read
 from sysdyn.estimation.outputs import with_biases
-from sysdyn.estimation.residuals import OfStates, Readings
+from sysdyn.estimation.residuals import MeasurementData, StateResiduals
 from sysdyn.estimation.sliding_window import window_rows
 from sysdyn.estimation.smooth import OneThread, first_position, with_motion
 from sysdyn.estimation.summary import HARDLY_KNOWN, TOLD
@@ -47,7 +47,7 @@ def observability(
     readings, first = read(problem, log, **options), first_position(problem, start)
     rows = len(readings.t)
     try:
-        trajectory, kappa, _ = with_motion(problem, (), coupled, order, density, Survey.of(readings))
+        estimation, kappa, _ = with_motion(problem, (), coupled, order, density, Survey.of(readings))
     except ProblemError:
         known = JointAcceleration("all", noise=1.0, name="q̈")
         instant = None if problem.knows("qdd") or not problem.state_sensors else diagnose(problem.instant + known)
@@ -55,57 +55,59 @@ def observability(
             raise
         return Observability(rows=rows, of=rows, coupled=coupled, instant=instant)
     with OneThread():
-        readings = readings.part(slice(0, window_rows(trajectory)))
-        found = _LinearisedLog(trajectory, kappa, readings, first)
+        readings = readings.part(slice(0, window_rows(estimation)))
+        found = _LinearisedLog(estimation, kappa, readings, first)
         left = found.without()
         result = Observability(rows=len(readings.t), of=rows, coupled=coupled, **left)
         if sensors and not result.observable:
             result = replace(result, additions=_additions(found, sensors))
-    return replace(result, suggestions=_suggestions(trajectory, result))
+    return replace(result, suggestions=_suggestions(estimation, result))
 
 
 class _LinearisedLog:
     """A log about its first path."""
 
-    def __init__(self, trajectory: Trajectory, kappa: np.ndarray, readings: Readings, first: np.ndarray | None):
-        self.trajectory, self.kappa, self.readings, self.given = trajectory, kappa, readings, first is not None
-        self.belief, _ = trajectory.belief(readings, first, kappa)
-        path = trajectory.first_path(self.belief, readings, kappa)
-        equations = Linearised(trajectory.unknowns, trajectory.kinematic, kappa, self.belief)
-        if not trajectory.motion.groups:  # a path of encoders has no velocities yet
-            path = path.moved(equations.sweep(equations.about(path, readings)).step)
+    def __init__(
+        self, estimation: EstimationProblem, kappa: np.ndarray, readings: MeasurementData, first: np.ndarray | None
+    ):
+        self.estimation, self.kappa, self.readings, self.given = estimation, kappa, readings, first is not None
+        self.belief, _ = estimation.initial_state(readings, first, kappa)
+        path = estimation.initial_trajectory(self.belief, readings, kappa)
+        equations = Linearised(estimation.layout, estimation.kinematic, kappa, self.belief)
+        if not estimation.motion.groups:  # a path of encoders has no velocities yet
+            path = path.retract(equations.sweep(equations.about(path, readings)).step)
         self.path = path
 
     def without(self, further: Sequence[Measurement] = ()) -> dict[str, Any]:
         """{chosen, positions, biases} that are not told, with further sensors of the state."""
-        trajectory = self.trajectory
-        sources = [OfStates(Problem(trajectory.model, further), trajectory.unknowns)] if further else []
-        gone = trajectory.unseen(sources)
+        estimation = self.estimation
+        sources = [StateResiduals(Problem(estimation.model, further), estimation.layout)] if further else []
+        gone = estimation.find_gauge_directions(sources)
         P = self._covariances(sources, further, gone)
         return {"chosen": tuple(x.name for x in gone), "positions": self._positions(P, gone),
                 "biases": self._biases(P)}  # fmt: skip
 
     def _covariances(
-        self, sources: Sequence[OfStates], further: Sequence[Measurement], gone: Sequence[Unseen]
+        self, sources: Sequence[StateResiduals], further: Sequence[Measurement], gone: Sequence[Unseen]
     ) -> Covariances:
-        trajectory, path, readings = self.trajectory, self.path, self.readings
+        estimation, path, readings = self.estimation, self.path, self.readings
         if further:
             state = path.state()
-            y = predict(Problem(trajectory.model, further), state["q"], state["qd"], state["qdd"], state_sensors=True)
-            y = {m.name: y.get(m.name, np.zeros((len(path), len(m.components(trajectory.model))))) for m in further}
+            y = predict(Problem(estimation.model, further), state["q"], state["qd"], state["qdd"], state_sensors=True)
+            y = {m.name: y.get(m.name, np.zeros((len(path), len(m.components(estimation.model))))) for m in further}
             on = {name: np.ones(x.shape, dtype=bool) for name, x in y.items()}
             readings = replace(readings, y={**readings.y, **y}, active={**readings.active, **on})
-        belief = trajectory.around(self.belief.path, gone, self.given)
-        equations = Linearised(trajectory.unknowns, [*trajectory.sources, *sources], self.kappa, belief)
+        belief = estimation.prior_at(self.belief.path, gone, self.given)
+        equations = Linearised(estimation.layout, [*estimation.sources, *sources], self.kappa, belief)
         equations.weigh_exact(path, readings)
         P = equations.covariances(equations.about(path, readings))
-        if len(trajectory.slow):
-            _, P, _ = with_biases(trajectory, path, P, readings, robust=False)
+        if len(estimation.slow_biases):
+            _, P, _ = with_biases(estimation, path, P, readings, robust=False)
         return P
 
     def _positions(self, P: Covariances, gone: Sequence[Unseen]) -> tuple[str, ...]:
         """Degrees of freedom whose position is hardly known at any instant, but of coordinates that are chosen."""
-        model = self.trajectory.model
+        model = self.estimation.model
         variance = P.diagonal()[:, : model.nv]
         held = np.zeros(model.nv, dtype=bool)
         for x in gone:
@@ -115,7 +117,7 @@ class _LinearisedLog:
 
     def _biases(self, P: Covariances) -> tuple[NullDirection, ...]:
         """Combinations of biases, where they are known best; errors that last for a while have none to be known."""
-        own, model = self.trajectory.unknowns, self.trajectory.model
+        own, model = self.estimation.layout, self.estimation.model
         names, std = [f"q({x})" for x in model.dof_names], np.zeros(model.nv)
         units, columns = [x.removesuffix("/s") for x in QUANTITY["qd"].units(model)], list(range(model.nv))
         for b in own.biases.values():
@@ -159,9 +161,9 @@ def _additions(log: _LinearisedLog, sensors: Sequence[Measurement]) -> tuple[Mea
     return tuple(kept)
 
 
-def _suggestions(trajectory: Trajectory, found: Observability) -> tuple[str, ...]:
+def _suggestions(estimation: EstimationProblem, found: Observability) -> tuple[str, ...]:
     """Advice in words."""
-    model, words = trajectory.model, list[str]()
+    model, words = estimation.model, list[str]()
     for joint, body in zip(model.joint_names, model.body_names, strict=True):
         own = [x.removeprefix(f"{joint} ") for x in found.chosen if x.startswith(f"{joint} ")]
         ways = ["FramePosition or FramePose (motion capture, satellites)"] * any("position" in x for x in own)
@@ -174,7 +176,7 @@ def _suggestions(trajectory: Trajectory, found: Observability) -> tuple[str, ...
     if found.positions:
         words.append(f"JointPosition, or FramePose of the bodies, for {few(found.positions)}")
     mixed = [x for x in found.biases if any(term.name.startswith("q(") for term in x.terms)]
-    others = trajectory.dynamics.problem.valued
+    others = estimation.dynamics.problem.valued
     if mixed:
         ways = ["turn the body in other ways", "add its FrameAttitude, FramePose or Direction", "state smaller priors"]
         if not found.coupled and any(m.noise is not None and not m.has_default for m in others):

@@ -15,13 +15,13 @@ from sysdyn.data.sensor_log import Chunk
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.estimation import process_noise
 from sysdyn.estimation.covariances import Covariances
-from sysdyn.estimation.ekf import Belief, Filter
-from sysdyn.estimation.estimation_problem import STRIDE, Trajectory
+from sysdyn.estimation.ekf import Filter, GaussianState
+from sysdyn.estimation.estimation_problem import STRIDE, EstimationProblem
 from sysdyn.estimation.export import export_filter
 from sysdyn.estimation.measurement_data import readings
 from sysdyn.estimation.outputs import joined, missing, pieces_of
 from sysdyn.estimation.process_model import ORDER
-from sysdyn.estimation.residuals import Readings
+from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.run import Run
 from sysdyn.estimation.smooth import OneThread, checked_outputs, first_position
 from sysdyn.estimation.timing import timed_sensors
@@ -64,9 +64,9 @@ def filter(
     if not (isinstance(lag, (int, float)) and 0.0 <= lag < np.inf):
         raise InvalidInput(f"lag is {lag!r}, but a time ≥ 0 s is needed")
     jitter = motion.jitter if isinstance(motion, Run) else 0.0
-    trajectory = Trajectory(problem, checked_outputs(problem, outputs), LONG_LOG, order, coupled, jitter=jitter)
+    estimation = EstimationProblem(problem, checked_outputs(problem, outputs), LONG_LOG, order, coupled, jitter=jitter)
     first = first_position(problem, start)
-    return Live(trajectory, density, float(lag), first, robust)
+    return Live(estimation, density, float(lag), first, robust)
 
 
 class _Later(Run):
@@ -90,14 +90,16 @@ class _Later(Run):
 class Live:
     """A filter that runs; see `filter`. It belongs to one thread."""
 
-    def __init__(self, trajectory: Trajectory, density: np.ndarray, lag: float, first: np.ndarray | None, robust: bool):
-        self.problem, self.lag = trajectory.problem, lag
-        self._trajectory, self._density, self._first = trajectory, density, first
+    def __init__(
+        self, estimation: EstimationProblem, density: np.ndarray, lag: float, first: np.ndarray | None, robust: bool
+    ):
+        self.problem, self.lag = estimation.problem, lag
+        self._trajectory, self._density, self._first = estimation, density, first
         angles = angles_of(self.problem.model, self.problem.state_sensors)
-        self._filter = Filter(trajectory.unknowns, trajectory.sources, density, gate=robust, angles=angles)
-        self._found: list[Belief] = []
-        self._ahead: list[Belief] = []
-        self._read: list[Readings] = []
+        self._filter = Filter(estimation.layout, estimation.sources, density, gate=robust, angles=angles)
+        self._found: list[GaussianState] = []
+        self._ahead: list[GaussianState] = []
+        self._read: list[MeasurementData] = []
         self._standing = Standing(self.problem)
         for name in (m.name for m in self.problem.state_sensors if getattr(m.of, "proposed", False)):
             raise InvalidInput(
@@ -134,7 +136,7 @@ class Live:
             return self._estimate(t, y, active or {})
 
     @property
-    def belief(self) -> Belief:
+    def belief(self) -> GaussianState:
         """The path at the time of the last readings, with its covariance. Raises InvalidInput before the first ones."""
         if not self._found:
             raise InvalidInput("this filter has no state yet: call it with some readings first")
@@ -170,7 +172,7 @@ class Live:
         if self._found:
             self._dt = t - float(self.belief.path.t[0])
         if self._found and not self.lag:
-            self._found, self._read = [self._filter.advanced(self.belief, now)], [now]
+            self._found, self._read = [self._filter.predict_and_update(self.belief, now)], [now]
         else:
             self._take(now)
         smoothed = self._filter.backwards(self._found, self._ahead)[0] if self.lag else self.belief
@@ -185,10 +187,10 @@ class Live:
 
         return _Later(result)
 
-    def _timed(self, now: Readings) -> Readings:
+    def _timed(self, now: MeasurementData) -> MeasurementData:
         """The readings with the variances that jitter adds, from the rates of the previous state."""
         states, path, nv = self._trajectory.states, self.belief.path, self.problem.model.nv
-        lines, further = states.at(path, now), {}
+        lines, further = states.linearize(path, now), {}
         rate = lines.J[0, :, : 2 * nv] @ path.rates[0, :2].reshape(-1)
         timed = {m.name for m in timed_sensors(self.problem)}
         for name, _, std, rows in states.written:
@@ -196,21 +198,21 @@ class Live:
                 further[name] = np.square(self._trajectory.jitter * std * rate[rows])[None]
         return replace(now, further=further)
 
-    def _take(self, now: Readings) -> None:
+    def _take(self, now: MeasurementData) -> None:
         """Take in the first readings, or further ones if the estimate stays behind."""
         if self._found:
-            belief = self._filter.predicted(self.belief, float(now.t[0]))
+            belief = self._filter.predict(self.belief, float(now.t[0]))
             self._ahead.append(belief)
         else:
             chunk = Chunk("the first readings", np.array([1]), now.t, self._nothing, self._nothing, {}, {})
             now = replace(now, y={**now.y, **Unwrapping(self.problem)(chunk, now.y, now.active)})
-            belief, self._chosen = self._trajectory.belief(now, self._first, self._density)
-        self._found.append(self._filter.updated(belief, now))
+            belief, self._chosen = self._trajectory.initial_state(now, self._first, self._density)
+        self._found.append(self._filter.update(belief, now))
         self._read.append(now)
         while len(self._found) > 1 and self._found[1].path.t[0] <= now.t[0] - self.lag:
             del self._found[0], self._ahead[0], self._read[0]
 
-    def _readings(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Readings:
+    def _readings(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> MeasurementData:
         """The readings of one instant, checked. Raises UnknownName, InvalidInput."""
         measured = self._measured
         for name in (*y, *active):
@@ -241,4 +243,4 @@ class Live:
             quantity, places = self._exact[name]
             known = {**known, quantity: known[quantity].copy()}
             known[quantity][:, places] = values.pop(name)
-        return Readings(np.array([t]), {**blank.y, **values}, {**blank.active, **on}, known)
+        return MeasurementData(np.array([t]), {**blank.y, **values}, {**blank.active, **on}, known)

@@ -15,8 +15,16 @@ import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.estimation.covariances import Covariances
-from sysdyn.estimation.residuals import CONFIDENCE, FAR, UNCHECKED_SHARE, OfDynamics, OfStates, Readings, in_parts
-from sysdyn.estimation.state_trajectory import Path
+from sysdyn.estimation.residuals import (
+    CONFIDENCE,
+    MIN_REDUNDANCY,
+    OUTLIER_THRESHOLD,
+    DynamicsResiduals,
+    MeasurementData,
+    StateResiduals,
+    memory_slices,
+)
+from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.measurements.state_sensors import Stance
 
 # Degrees of freedom of Student's distribution (chosen, as usual: 4).
@@ -48,9 +56,12 @@ class Event(NamedTuple):
 
 
 def beyond(
-    source: OfStates | OfDynamics, errors: Iterable[tuple[slice, dict[str, np.ndarray]]], path: Path,
-    readings: Readings, limit: float,
-) -> tuple[Dropped, list[Event]]:  # fmt: skip
+    source: StateResiduals | DynamicsResiduals,
+    errors: Iterable[tuple[slice, dict[str, np.ndarray]]],
+    path: StateTrajectory,
+    readings: MeasurementData,
+    limit: float,
+) -> tuple[Dropped, list[Event]]:
     """({name: (N, m) bool}, events) of components whose residuals are beyond this multiple of what they may be.
 
     errors: residuals {measurement: (n, m)} of instants. Of dynamic variables the farthest of each instant alone.
@@ -65,7 +76,7 @@ def beyond(
             far[name] = np.where((np.abs(e) > own) & readings.active[name][part], np.abs(e), 0.0)
         farthest = np.max([np.zeros(len(path.t[part])), *(x.max(axis=1) for x in far.values())], axis=0)
         for name, x in far.items():
-            wrong = (x > 0.0) if isinstance(source, OfStates) else (x > 0.0) & (x == farthest[:, None])
+            wrong = (x > 0.0) if isinstance(source, StateResiduals) else (x > 0.0) & (x == farthest[:, None])
             off.setdefault(name, np.zeros_like(readings.active[name]))[part] = wrong
             for i, k in np.argwhere(wrong).tolist():
                 at = part.start + i
@@ -74,8 +85,8 @@ def beyond(
 
 
 def snooped(
-    source: OfDynamics, path: Path, readings: Readings, P: np.ndarray
-) -> tuple[Readings, list[Event]]:  # fmt: skip
+    source: DynamicsResiduals, path: StateTrajectory, readings: MeasurementData, P: np.ndarray
+) -> tuple[MeasurementData, list[Event]]:  # fmt: skip
     """(readings of dynamic variables that are left, those dropped) of instants, each by itself.
 
     path, P (N, unknowns, unknowns): the states before these readings.
@@ -84,10 +95,10 @@ def snooped(
     for _ in range(MOST_DROPPED if source.checkable else 0):
         errors = source.normalised(path, readings, P)
         known = {name: e for name, e in errors.items() if name in readings.active}
-        off, now = beyond(source, [(slice(0, len(path)), known)], path, readings, FAR)
+        off, now = beyond(source, [(slice(0, len(path)), known)], path, readings, OUTLIER_THRESHOLD)
         if not now:
             break
-        readings, events = readings.without(off), events + now
+        readings, events = readings.exclude(off), events + now
     return readings, events
 
 
@@ -101,23 +112,26 @@ def weight(e: np.ndarray) -> np.ndarray:
     return np.asarray((FREEDOMS + e.shape[1]) / (FREEDOMS + (e * e).sum(axis=1)))
 
 
-def stances(source: OfStates | OfDynamics) -> frozenset[str]:
+def stances(source: StateResiduals | DynamicsResiduals) -> frozenset[str]:
     """Names of the stances among the sensors of states."""
-    sensors = source.sensors if isinstance(source, OfStates) else ()
+    sensors = source.sensors if isinstance(source, StateResiduals) else ()
     return frozenset(m.name for m in sensors if isinstance(m.of, Stance))
 
 
 def residuals(
-    source: OfStates | OfDynamics, path: Path, readings: Readings, covariances: Covariances | None = None
-) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:  # fmt: skip
+    source: StateResiduals | DynamicsResiduals,
+    path: StateTrajectory,
+    readings: MeasurementData,
+    covariances: Covariances | None = None,
+) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
     """(instants, {measurement: residuals (n, m)}) of everything measured with noise, in standard deviations.
 
     Those of dynamic variables are relative to what they may be, with these covariances or if the states are known.
     """
-    for part in in_parts(len(path), source):
+    for part in memory_slices(len(path), source):
         some, read = path.part(part), readings.part(part)
-        if isinstance(source, OfStates):
-            r = source.at(some, read, weighted=False).r
+        if isinstance(source, StateResiduals):
+            r = source.linearize(some, read, weighted=False).r
             yield part, {name: r[:, rows] for name, rows in source.groups().items()}
             continue
         if covariances is not None and source.outputs:
@@ -127,6 +141,6 @@ def residuals(
         found = {}
         for name, (e, share) in source.errors(some, read).items():
             if name in readings.active:
-                checked = share > UNCHECKED_SHARE
+                checked = share > MIN_REDUNDANCY
                 found[name] = np.where(checked, e / np.sqrt(np.where(checked, share, 1.0)), 0.0)
         yield part, found

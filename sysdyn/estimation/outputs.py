@@ -9,12 +9,12 @@ import numpy as np
 
 from sysdyn.estimation import kalman_smoother
 from sysdyn.estimation.covariances import Covariances
-from sysdyn.estimation.ekf import Belief
-from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.ekf import GaussianState
+from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.outliers import Event, snooped
-from sysdyn.estimation.residuals import EXACT_SHARE, Lines, Readings, in_parts
+from sysdyn.estimation.residuals import EXACT_SHARE, LinearizedResiduals, MeasurementData, memory_slices
 from sysdyn.estimation.run import Run
-from sysdyn.estimation.state_trajectory import Path
+from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.measurements.measurement import output_name
 from sysdyn.measurements.state_sensors import Stance
 
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
     forces: χ² of measured dynamic variables at the states estimated from sensors of motion, and degrees of freedom.
     """
 
-    path: Path
+    path: StateTrajectory
     std: np.ndarray
     values: dict[str, tuple[np.ndarray, np.ndarray]]
     active: Mapping[str, np.ndarray]
@@ -36,44 +36,53 @@ class Piece(NamedTuple):
 
 
 def pieces_of(
-    trajectory: Trajectory, whole: Path, of_path: Covariances, readings: Readings, robust: bool, events: list[Event],
+    estimation: EstimationProblem,
+    whole: StateTrajectory,
+    of_path: Covariances,
+    readings: MeasurementData,
+    robust: bool,
+    events: list[Event],
     told: Told | None = None,
-) -> list[Piece]:  # fmt: skip
+) -> list[Piece]:
     """Results along a path with these covariances, as many instants at a time as memory is made for.
 
     robust: readings of dynamic variables that are beyond belief are dropped, and noted in `events`; those of a coupled
     path have been tested before. told: what dynamic variables told of biases of this path before.
     """
-    if not (trajectory.dynamics.outputs or len(trajectory.dynamics.exact)):
+    if not (estimation.dynamics.outputs or len(estimation.dynamics.exact)):
         return [Piece(whole, np.sqrt(np.maximum(of_path.diagonal(), 0.0)), {}, readings.active)]
     pieces = []
-    for part in in_parts(len(whole), trajectory.dynamics):
+    for part in memory_slices(len(whole), estimation.dynamics):
         path, P, read = whole.part(part), of_path.part(part).dense(), readings.part(part)
         if told is not None:
             path, P = told.without(path, P, part)
         forces = 0.0, 0
-        if not trajectory.coupled:
-            path, P, read, dropped, forces = _tested(trajectory, path, P, read, robust)
+        if not estimation.coupled:
+            path, P, read, dropped, forces = _tested(estimation, path, P, read, robust)
             events += [e._replace(instant=e.instant + part.start) for e in dropped]
         std = np.sqrt(np.maximum(np.einsum("nii->ni", P), 0.0))
-        pieces.append(Piece(path, std, trajectory.dynamics.results(path, read, P), read.active, forces))
+        pieces.append(Piece(path, std, estimation.dynamics.results(path, read, P), read.active, forces))
     return pieces
 
 
 def _tested(
-    trajectory: Trajectory, before: Path, of_before: np.ndarray, readings: Readings, robust: bool
-) -> tuple[Path, np.ndarray, Readings, list[Event], tuple[float, int]]:
+    estimation: EstimationProblem,
+    before: StateTrajectory,
+    of_before: np.ndarray,
+    readings: MeasurementData,
+    robust: bool,
+) -> tuple[StateTrajectory, np.ndarray, MeasurementData, list[Event], tuple[float, int]]:
     """(states and covariances of single instants with their dynamic variables, inliers, outliers, `Piece.forces`)."""
     left, events = readings, list[Event]()
     if robust:
-        left, events = snooped(trajectory.dynamics, before, readings, of_before)
-    lines = trajectory.dynamics.at(before, left)
+        left, events = snooped(estimation.dynamics, before, readings, of_before)
+    lines = estimation.dynamics.linearize(before, left)
     noisy = ~lines.exact
     J, r = lines.J[:, noisy], lines.r[:, noisy]
     S = J @ of_before @ J.swapaxes(1, 2) + np.eye(J.shape[1])
     squares = float(np.vdot(r, np.linalg.solve(S, r[..., None])[..., 0]))
-    freedoms = trajectory.dynamics.counted(left) - len(before) * int(lines.exact.sum())
-    return *_informed(trajectory, before, of_before, lines), left, events, (squares, freedoms)
+    freedoms = estimation.dynamics.count(left) - len(before) * int(lines.exact.sum())
+    return *_informed(estimation, before, of_before, lines), left, events, (squares, freedoms)
 
 
 class Told(NamedTuple):
@@ -83,38 +92,42 @@ class Told(NamedTuple):
     H: np.ndarray
     h: np.ndarray
 
-    def without(self, path: Path, P: np.ndarray, part: slice) -> tuple[Path, np.ndarray]:
+    def without(self, path: StateTrajectory, P: np.ndarray, part: slice) -> tuple[StateTrajectory, np.ndarray]:
         """States and covariances of instants from all but their own dynamic variables."""
         s, H, h = self.columns, self.H[part], self.h[part]
         left = np.linalg.inv(P[:, s[:, None], s])
         before = np.linalg.inv(left - H)
         change = (before @ h[..., None])[..., 0]
-        return path.moved((_gains(P, s) @ change[..., None])[..., 0]), _with_biases_of(P, s, before)
+        return path.retract((_gains(P, s) @ change[..., None])[..., 0]), _with_biases_of(P, s, before)
 
 
 def with_biases(
-    trajectory: Trajectory, path: Path, covariances: Covariances, readings: Readings, robust: bool
-) -> tuple[Path, Covariances, Told]:
+    estimation: EstimationProblem,
+    path: StateTrajectory,
+    covariances: Covariances,
+    readings: MeasurementData,
+    robust: bool,
+) -> tuple[StateTrajectory, Covariances, Told]:
     """The path and covariances with what dynamic variables tell of biases, over time.
 
     Errors of states that go along with a bias last as it does: x = G β + e, G = Cov(x, β) Cov(β)⁻¹. β is estimated from
     all instants, and e counts as noise of the rows, from instant to instant. Friedland (1969), "Treatment of bias in
     recursive filtering".
     """
-    own, s, n = trajectory.unknowns, trajectory.slow, len(path)
+    own, s, n = estimation.layout, estimation.slow_biases, len(path)
     m, places = len(s), s - own.n_states
-    Phi, Q = (x[:, places, None] * np.eye(m) for x in own.walk(np.diff(path.t)))
+    Phi, Q = (x[:, places, None] * np.eye(m) for x in own.bias_transition(np.diff(path.t)))
     first = covariances.part(slice(0, 1)).dense()[0][s[:, None], s]
     H, h, step, P_now = np.zeros((n, m, m)), np.zeros((n, m)), np.zeros((n, m)), np.zeros((0, m, m))
     for _ in range(ROUNDS_OF_BIASES):
-        for part in in_parts(n, trajectory.dynamics):
+        for part in memory_slices(n, estimation.dynamics):
             P = covariances.part(part).dense()
             G = _gains(P, s)
-            some, left = path.part(part).moved((G @ step[part, :, None])[..., 0]), readings.part(part)
+            some, left = path.part(part).retract((G @ step[part, :, None])[..., 0]), readings.part(part)
             if robust:
                 now = _with_biases_of(P, s, P_now[part]) if len(P_now) else P
-                left, _ = snooped(trajectory.dynamics, some, left, now)
-            lines = trajectory.dynamics.at(some, left)
+                left, _ = snooped(estimation.dynamics, some, left, now)
+            lines = estimation.dynamics.linearize(some, left)
             J, r = lines.J[:, ~lines.exact], lines.r[:, ~lines.exact]
             shown = J @ G
             S = J @ _with_biases_of(P, s, np.zeros((m, m))) @ J.swapaxes(1, 2) + np.eye(J.shape[1])
@@ -129,11 +142,11 @@ def with_biases(
     told = Told(s, H, h + (H @ step[..., None])[..., 0])
     columns = covariances.together(s)
     moved, dense = np.zeros((n, own.size)), np.zeros((n, len(columns), len(columns)))
-    for part in in_parts(n, trajectory.dynamics):
+    for part in memory_slices(n, estimation.dynamics):
         P = covariances.part(part).dense()
         moved[part] = (_gains(P, s) @ step[part, :, None])[..., 0]
         dense[part] = _with_biases_of(P, s, P_now[part])[:, columns[:, None], columns]
-    return path.moved(moved), covariances.replaced(columns, dense), told
+    return path.retract(moved), covariances.replaced(columns, dense), told
 
 
 def _gains(P: np.ndarray, s: np.ndarray) -> np.ndarray:
@@ -150,14 +163,19 @@ def _with_biases_of(P: np.ndarray, s: np.ndarray, of_biases: np.ndarray) -> np.n
     return P + G @ (of_biases - P[:, s[:, None], s]) @ G.swapaxes(1, 2)
 
 
-def carried(belief: Belief, kept: tuple[Path, np.ndarray], found: tuple[Path, np.ndarray], s: np.ndarray) -> Belief:
+def carried(
+    belief: GaussianState,
+    kept: tuple[StateTrajectory, np.ndarray],
+    found: tuple[StateTrajectory, np.ndarray],
+    s: np.ndarray,
+) -> GaussianState:
     """A belief with what dynamic variables told of biases until just before it, of columns s (m,).
 
     kept, found: path and covariance (size, size) of the last instant before, without and with it.
     """
-    own, t = belief.path.unknowns, belief.path.t
+    own, t = belief.path.layout, belief.path.t
     places = s - own.n_states
-    left, walk = (x[0, places] for x in own.walk(t - found[0].t))
+    left, walk = (x[0, places] for x in own.bias_transition(t - found[0].t))
     block = np.ix_(s, s)
     before, after = (np.linalg.inv(left[:, None] * P[block] * left + np.diag(walk)) for _, P in (kept, found))
     first, last = (left * x.biases[0, places] for x, _ in (kept, found))
@@ -166,21 +184,23 @@ def carried(belief: Belief, kept: tuple[Path, np.ndarray], found: tuple[Path, np
     beta = P @ (now @ belief.path.biases[0, places] + after @ last - before @ first)
     change = _gains(belief.P[None], s)[0] @ (beta - belief.path.biases[0, places])
     whole = _with_biases_of(belief.P[None], s, P)[0]
-    return Belief(belief.path.moved(change[None]), 0.5 * (whole + whole.T))
+    return GaussianState(belief.path.retract(change[None]), 0.5 * (whole + whole.T))
 
 
-def missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
+def missing(estimation: EstimationProblem, read: MeasurementData) -> dict[str, int]:
     """{measurement: values that a log does not have}; stances and priors aside."""
     found = {}
-    for m in (*trajectory.problem.state_sensors, *trajectory.problem.custom):
-        if m.noise is not None and not m.has_default and m.name not in trajectory.problem.opposites:
+    for m in (*estimation.problem.state_sensors, *estimation.problem.custom):
+        if m.noise is not None and not m.has_default and m.name not in estimation.problem.opposites:
             found[m.name] = int(np.sum(~read.active[m.name]))
     return {name: n for name, n in found.items() if n}
 
 
-def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, lines: Lines) -> tuple[Path, np.ndarray]:
+def _informed(
+    estimation: EstimationProblem, path: StateTrajectory, P: np.ndarray, lines: LinearizedResiduals
+) -> tuple[StateTrajectory, np.ndarray]:
     """The states of single time steps, updated by the measurements of dynamic variables."""
-    if not len(trajectory.dynamics.exact):
+    if not len(estimation.dynamics.exact):
         return path, P
     told = (lines.J != 0.0).any(axis=(0, 2))
     J, r = lines.J[:, told], lines.r[:, told]
@@ -193,25 +213,25 @@ def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, lines: Lines) -
     S[:, j, j] += np.where(lines.exact[told], EXACT_SHARE**2 * own, 1.0) + (own == 0.0)
     K = np.linalg.solve(S, PJ.swapaxes(1, 2)).swapaxes(1, 2)
     after = P - K @ PJ.swapaxes(1, 2)
-    return path.moved(-(K @ r[..., None])[..., 0]), 0.5 * (after + after.swapaxes(1, 2))
+    return path.retract(-(K @ r[..., None])[..., 0]), 0.5 * (after + after.swapaxes(1, 2))
 
 
 def joined(
-    trajectory: Trajectory, pieces: Sequence[Piece], events: Sequence[Event], chosen: tuple[str, ...],
+    estimation: EstimationProblem, pieces: Sequence[Piece], events: Sequence[Event], chosen: tuple[str, ...],
     kappa: np.ndarray, gaps: Mapping[str, int], fit: tuple[float, int],
 ) -> Run:  # fmt: skip
     """The run of successive pieces; gaps: missing values by measurement; fit: χ² and its degrees of freedom."""
-    problem, own = trajectory.problem, trajectory.unknowns
+    problem, own = estimation.problem, estimation.layout
     q, rates, biases = (np.concatenate([getattr(x.path, name) for x in pieces]) for name in ("q", "rates", "biases"))
     t, std = np.concatenate([x.path.t for x in pieces]), np.concatenate([x.std for x in pieces])
     deviations = dict(zip(("q", "qd", "qdd"), np.split(std[:, : 3 * own.model.nv], 3, axis=1), strict=True))
-    groups = trajectory.groups
+    groups = estimation.groups
     values = {}
-    for name in map(output_name, trajectory.dynamics.outputs):
+    for name in map(output_name, estimation.dynamics.outputs):
         both = (np.concatenate([x.values[name][k] for x in pieces]) for k in (0, 1))
         values[name], deviations[name] = (x.reshape(len(t), *groups[name].shape) for x in both)
     of_biases = std[:, own.n_states :]
-    named = [e._replace(component=trajectory.components[e.measurement][int(e.component)]) for e in events]
+    named = [e._replace(component=estimation.components[e.measurement][int(e.component)]) for e in events]
     contacts = {
         m.name: np.concatenate([x.active[m.name].any(axis=1) for x in pieces])
         for m in problem.state_sensors if isinstance(m.of, Stance)
@@ -219,9 +239,9 @@ def joined(
     return Run(
         problem=problem, t=t, q=q, qd=rates[:, 0], qdd=rates[:, 1],
         events=tuple(sorted(named, key=lambda e: e.instant)), contacts=contacts, chosen=chosen,
-        motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=trajectory.motion.order,
-        coupled=trajectory.coupled, missing=gaps, _values=values, _std=deviations, _groups=groups,
+        motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=estimation.motion.order,
+        coupled=estimation.coupled, missing=gaps, _values=values, _std=deviations, _groups=groups,
         _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},
         _fit=fit, _forces=(sum(x.forces[0] for x in pieces), sum(x.forces[1] for x in pieces)),
-        jitter=trajectory.jitter,
+        jitter=estimation.jitter,
     )  # fmt: skip

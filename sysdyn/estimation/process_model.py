@@ -56,7 +56,7 @@ def information(dt: np.ndarray, order: int) -> np.ndarray:
     return scale[..., :, None] * unit * scale[..., None, :]
 
 
-class Motion:
+class ProcessModel:
     """The motion of a model between instants. order: of its processes, 3 (jerk) or 4 (snap)."""
 
     def __init__(self, model: Model, order: int = ORDER):
@@ -74,11 +74,11 @@ class Motion:
             if isinstance(joint, (Free, Spherical, Planar))
         ]
 
-    def predicted(self, q: np.ndarray, rates: np.ndarray, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, q: np.ndarray, rates: np.ndarray, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(q (N, nq), rates (N, p − 1, nv)) after dt (N,)."""
         phi = transition(dt, self.order)
         step = np.einsum("nj,njv->nv", phi[:, 0, 1:], rates)
-        return self.stepped(q, step), phi[:, 1:, 1:] @ rates
+        return self.retract(q, step), phi[:, 1:, 1:] @ rates
 
     @cached_property
     def _adding(self) -> tuple[np.ndarray | slice, np.ndarray | slice]:
@@ -89,7 +89,7 @@ class Motion:
                 for of in (self.model.q_slice, self.model.v_slice))  # fmt: skip
         return _as_slice(q), _as_slice(v)
 
-    def stepped(self, q: np.ndarray, step: np.ndarray) -> np.ndarray:
+    def retract(self, q: np.ndarray, step: np.ndarray) -> np.ndarray:
         """q ⊕ step (N, nq)."""
         found, (own, freedoms) = np.empty((len(step), q.shape[-1])), self._adding
         found[:, own] = q[..., own] + step[:, freedoms]
@@ -112,7 +112,7 @@ class Motion:
                 found[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
         return found.reshape(n, p * nv, p * nv)
 
-    def errors(
+    def process_residual(
         self, before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray], dt: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """(errors (N, p, nv) of pairs of states (q (N, nq), rates (N, p − 1, nv)) with dt (N,) between them, steps).
@@ -217,7 +217,7 @@ class Motion:
     def _known_blocks(self) -> dict[bytes, list]:
         return {}
 
-    def turned(self, step: np.ndarray) -> np.ndarray:
+    def right_jacobian(self, step: np.ndarray) -> np.ndarray:
         """J (nv, nv): an error e of a step (nv,) of positions is J e behind it, q ⊕ (step + e) = q ⊕ step ⊕ J e."""
         found = np.eye(self.model.nv)
         for joint, _, part in self.groups:

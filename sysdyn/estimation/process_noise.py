@@ -8,9 +8,9 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.estimation.covariances import Covariances
-from sysdyn.estimation.process_model import Motion, covariance, information, transition
-from sysdyn.estimation.residuals import FAR_SQUARED
-from sysdyn.estimation.state_trajectory import Path
+from sysdyn.estimation.process_model import ProcessModel, covariance, information, transition
+from sysdyn.estimation.residuals import CHI2_THRESHOLD
+from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.model import Model
 from sysdyn.program.arrays import float_array
 
@@ -85,7 +85,7 @@ def of_encoders(
             P = 0.5 * (P + P.swapaxes(0, 1)) + Q[:, :, :, i - 1] * spread
         S = P[0, 0] + noise[:, i][:, None]
         e = y[:, i][:, None] - x[0]
-        S = np.maximum(S, e * e / FAR_SQUARED)  # residuals beyond belief count as if they were at its limit
+        S = np.maximum(S, e * e / CHI2_THRESHOLD)  # residuals beyond belief count as if they were at its limit
         here = np.broadcast_to(seen[:, i][:, None], shape)
         found -= 0.5 * np.where(counted[:, i][:, None], np.log(S) + e * e / S, 0.0).sum(axis=0)
         x += np.where(here, P[0] * (e / S), 0.0)
@@ -114,7 +114,7 @@ def _ahead(x: np.ndarray, F: np.ndarray, order: int) -> np.ndarray:
     return found
 
 
-def groups(motion: Motion) -> list[np.ndarray]:
+def groups(motion: ProcessModel) -> list[np.ndarray]:
     """Degrees of freedom whose densities are the same: one of a joint with one, the turns and the shifts of others."""
     model, found = motion.model, []
     for i, joint in enumerate(model.joints):
@@ -128,33 +128,35 @@ def groups(motion: Motion) -> list[np.ndarray]:
     return found
 
 
-def expected(path: Path, covariances: Covariances, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
+def expected(path: StateTrajectory, covariances: Covariances, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
     """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these.
 
     covariances: with Λ behind each step. The expected square of the noise of a step, in units of Q, is its own with the
     trace of 1 − Q Λ, however little of it is told (Koopman 1993, "Disturbance smoother for state space models").
     """
-    p, dt = path.unknowns.motion.order, np.diff(path.t)
+    p, dt = path.layout.motion.order, np.diff(path.t)
     told = np.einsum("nij,nijv->v", covariance(dt, p), _later(path, covariances)) * density**2
     share, found = squares(path, density) + p * len(dt) - told, density.copy()
-    for group in groups(path.unknowns.motion):
+    for group in groups(path.layout.motion):
         if learnt[group].any():
             found[group] = density[group] * np.sqrt(share[group].sum() / (len(dt) * p * len(group)))
     return found
 
 
-def _later(path: Path, covariances: Covariances) -> np.ndarray:
+def _later(path: StateTrajectory, covariances: Covariances) -> np.ndarray:
     """Λ (N − 1, p, p, nv) behind each step, of each degree of freedom by itself.
 
     In the error behind a step rather than in that of the motion, which differ by the turn of the latter.
     """
-    p, nv = path.unknowns.motion.order, path.unknowns.model.nv
+    p, nv = path.layout.motion.order, path.layout.model.nv
     own = np.arange(p * nv).reshape(p, nv)
     first, second = (np.broadcast_to(x, (p, p, nv)) for x in (own[:, None], own))
     return covariances.later(first, second)
 
 
-def jumps(path: Path, density: np.ndarray, covariances: Covariances | None = None) -> tuple[np.ndarray, np.ndarray]:
+def jumps(
+    path: StateTrajectory, density: np.ndarray, covariances: Covariances | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """(slopes of the squares by a jump of a velocity in a step (N − 1, nv), their standard deviations, alike).
 
     Slopes are Q⁻¹ e of the errors of a smoothed path, and their variances are in Λ; divided by them the jump that
@@ -162,9 +164,9 @@ def jumps(path: Path, density: np.ndarray, covariances: Covariances | None = Non
     deviations are those of most steps; inf if a jump is not told. De Jong and Penzer (1998), "Diagnosing shocks in time
     series".
     """
-    motion, dt = path.unknowns.motion, np.diff(path.t)
+    motion, dt = path.layout.motion, np.diff(path.t)
     weight = information(dt, motion.order)
-    e, _ = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+    e, _ = motion.process_residual((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
     slope = np.einsum("nj,njv->nv", weight[:, 1], e) / density**2
     if covariances is None:
         variance = np.broadcast_to((BY_MEDIAN * np.median(np.abs(slope), axis=0)) ** 2, slope.shape)
@@ -175,15 +177,15 @@ def jumps(path: Path, density: np.ndarray, covariances: Covariances | None = Non
     return slope, np.where(variance > 0.0, np.sqrt(variance), np.inf)
 
 
-def squares(path: Path, density: np.ndarray) -> np.ndarray:
+def squares(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
     """Σ e^T Q⁻¹ e (nv,) of the errors of a path between its instants, of each degree of freedom."""
     return np.asarray(each_square(path, density).sum(axis=0))
 
 
-def each_square(path: Path, density: np.ndarray) -> np.ndarray:
+def each_square(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
     """e^T Q⁻¹ e (N − 1, nv) of the errors of a path between its instants, of each degree of freedom."""
-    motion, dt = path.unknowns.motion, np.diff(path.t)
-    e, _ = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+    motion, dt = path.layout.motion, np.diff(path.t)
+    e, _ = motion.process_residual((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
     e = e / density[..., None, :]
     return np.asarray(np.einsum("niv,nij,njv->nv", e, information(dt, motion.order), e, optimize=True))
 

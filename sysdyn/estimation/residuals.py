@@ -14,7 +14,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.estimation.instants import StoredInstant
 from sysdyn.estimation.kalman_smoother import components
 from sysdyn.estimation.lie_jacobians import machine_code
-from sysdyn.estimation.state_trajectory import Path, Unknowns
+from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.measurements.constraints import LoopJoint
 from sysdyn.measurements.input_names import NOISE, SWITCH, VALUE, Holder, group_of, value_group
 from sysdyn.measurements.known_quantities import ExternalWrench
@@ -33,15 +33,15 @@ from sysdyn.runtime.runner import Runner
 # less would cost covariances digits, since the rows are squared (chosen).
 EXACT_SHARE = 1e-2
 # Share of its own variance in a residual below which nothing else checks a reading (chosen).
-UNCHECKED_SHARE = 1e-4
+MIN_REDUNDANCY = 1e-4
 # States at which is looked on what rows of loops depend, their seed, change of a position of a loop below which it has
 # none, and share of the greatest entry of a row below which an entry does not count (chosen).
 SOME_STATES, STATES_SEED, UNMOVED_LOOP, LEADING_SHARE = 4, 3, 1e-9, 1e-3
 # Probability beyond which a reading is dropped at its instant: 99.9 % (chosen).
 CONFIDENCE = 0.999
 # Residual, in standard deviations, that a true reading keeps below with the probability CONFIDENCE, and its square.
-FAR = float(scipy.special.ndtri(0.5 + 0.5 * CONFIDENCE))
-FAR_SQUARED = FAR * FAR
+OUTLIER_THRESHOLD = float(scipy.special.ndtri(0.5 + 0.5 * CONFIDENCE))
+CHI2_THRESHOLD = OUTLIER_THRESHOLD * OUTLIER_THRESHOLD
 # Groups of inputs of rows of one instant: biases, and weights of rows.
 BIASES, WEIGHT = "biases", "weight"
 # Most numbers of the dense rows of instants that are held at a time: 16 MB, as fast as more (measured).
@@ -49,7 +49,7 @@ DENSE_NUMBERS = 2**21
 
 
 @dataclass(frozen=True)
-class Readings:
+class MeasurementData:
     """Values y {name: (N, m)} without gaps at t (N,) [s], and active {name: (N, m) bool} where they are measured.
 
     known: exact quantities (N, size) by group. weights {name: (N,)}: of squares of sensors of states, 1 if not named.
@@ -65,25 +65,25 @@ class Readings:
     variances: Mapping[str, np.ndarray] = field(default_factory=dict)
     further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def part(self, chosen: slice | np.ndarray) -> Readings:
+    def part(self, chosen: slice | np.ndarray) -> MeasurementData:
         """The readings of some of the instants."""
         y, active, known, weights, further = (
             {name: x[chosen] for name, x in part.items()}
             for part in (self.y, self.active, self.known, self.weights, self.further)
         )
-        return Readings(self.t[chosen], y, active, known, weights, self.variances, further)
+        return MeasurementData(self.t[chosen], y, active, known, weights, self.variances, further)
 
-    def rows(self, at: int, end: int) -> Readings:
+    def rows(self, at: int, end: int) -> MeasurementData:
         """The readings of instants at ≤ instant < end."""
         return self.part(slice(at, end))
 
-    def without(self, off: Mapping[str, np.ndarray]) -> Readings:
+    def exclude(self, off: Mapping[str, np.ndarray]) -> MeasurementData:
         """The readings with components off, {name: (N, m) bool}."""
         return replace(self, active={**self.active, **{x: self.active[x] & ~gone for x, gone in off.items()}})
 
 
 @dataclass(frozen=True)
-class Lines:
+class LinearizedResiduals:
     """Rows J δ + r of N instants, in units of their standard deviations; r (N, rows).
 
     entries (N, …) of J at places (2, …), rows and unknowns; size: number of unknowns. names: (measurement, component)
@@ -115,11 +115,11 @@ class Lines:
         return found, columns
 
 
-class OfStates:
+class StateResiduals:
     """Rows of the sensors of states: h(q, q̇) + bias = y + noise, and of coupled joints and loops, with their rates."""
 
-    def __init__(self, problem: Problem, unknowns: Unknowns):
-        self.unknowns, self.model = unknowns, problem.model
+    def __init__(self, problem: Problem, layout: StateLayout):
+        self.layout, self.model = layout, problem.model
         self.sensors = problem.state_sensors
         self._noise = {m.name: noise_of(m, problem.model) for m in self.sensors}
         model, graph = problem.model, Graph(SHARING)
@@ -153,13 +153,13 @@ class OfStates:
         entries, places = [], []
         columns = [(x, d) for x in ("q", "qd") for d in enumerate(tangents(model, x, inputs[x]))]
         columns += [(f"y:{x}", (k, {f"y:{x}[{k}]": 1.0}))
-                    for x in unknowns.biases if x in self._noise for k in range(self._noise[x].size)]  # fmt: skip
+                    for x in layout.biases if x in self._noise for k in range(self._noise[x].size)]  # fmt: skip
         for name, (k, direction) in columns:
             for i, rate in enumerate(derivative(values, direction)):
                 if not is_zero(rate):
                     # y less the bias is what the state explains
                     entries.append(-rate if name.startswith("y:") else rate)
-                    places.append((i, unknowns.column(name, k)))
+                    places.append((i, layout.column(name, k)))
         self.places = np.array(places, dtype=int).reshape(-1, 2).T
         groups = [(RESIDUAL, values), (JACOBIAN, entries)]
         self.program = Program.from_graph(graph, tuple(inputs.items()), groups)
@@ -189,16 +189,16 @@ class OfStates:
             x: states.get(x, rng.standard_normal((SOME_STATES, size))) for x, size in self.program.inputs.sizes.items()
         }
         found = np.abs(self._executable.results(given, SOME_STATES)[0][JACOBIAN]).max(axis=0)
-        return _leading(found[None], self.places, self.unknowns)
+        return _leading(found[None], self.places, self.layout)
 
-    def at(self, path: Path, readings: Readings, weighted: bool = True) -> Lines:
+    def linearize(self, path: StateTrajectory, readings: MeasurementData, weighted: bool = True) -> LinearizedResiduals:
         """The rows about a path."""
         n = len(path)
         if not self.names:
             return self._lines(np.zeros((n, 0)), np.zeros((n, 0)))
         given = {"q": path.q, "qd": path.rates[:, 0]}
         for sensor in self.sensors:
-            given[f"y:{sensor.name}"] = unbiased(sensor.name, path, readings)
+            given[f"y:{sensor.name}"] = subtract_bias(sensor.name, path, readings)
         given = {name: np.ascontiguousarray(x) for name, x in given.items()}
         outputs, status = self._executable.results(given, n)
         r, entries = outputs[RESIDUAL], outputs[JACOBIAN]
@@ -218,16 +218,16 @@ class OfStates:
         entries *= weight[:, self.places[0]]
         return self._lines(r, entries)
 
-    def _lines(self, r: np.ndarray, entries: np.ndarray) -> Lines:
-        return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
+    def _lines(self, r: np.ndarray, entries: np.ndarray) -> LinearizedResiduals:
+        return LinearizedResiduals(r, entries, self.places, self.layout.size, self.names, self.exact)
 
     @cached_property
     def single(self) -> Runner:
         """The rows of one instant: from q, qd, biases, readings y:NAME and the weights of rows."""
         graph = Graph(SHARING)
-        own = to_graph(self.program, graph, _unbiased(graph, self.program, self.unknowns))
+        own = to_graph(self.program, graph, _unbiased(graph, self.program, self.layout))
         weight = list(graph.inputs(WEIGHT, len(self.names)))
-        further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases)), WEIGHT: weight}
+        further = {BIASES: list(graph.inputs(BIASES, self.layout.n_biases)), WEIGHT: weight}
         r = [x * w for x, w in zip(own.outputs[RESIDUAL], weight, strict=True)]
         entries = [x * weight[i] for x, i in zip(own.outputs[JACOBIAN], self.places[0].tolist(), strict=True)]
         results = {RESIDUAL: r, JACOBIAN: entries}
@@ -237,7 +237,7 @@ class OfStates:
         """New values of an input of `single` before it is written; rows that hold exactly keep their weight, 1."""
         return np.full(size, 1.0 if name == WEIGHT else 0.0)
 
-    def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
+    def write(self, given: Mapping[str, np.ndarray], readings: MeasurementData) -> None:
         """Write the readings of the first instant into the inputs of `single`."""
         weight = given[WEIGHT]
         for name, whole, one, rows in self.written:
@@ -261,15 +261,17 @@ class OfStates:
         """Rows of each sensor."""
         return self._rows
 
-    def expected(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Expected values and variances of the sensors with independent components; see `OfDynamics.expected`."""
-        lines, found = self.at(path, readings), {}
+    def expected(
+        self, path: StateTrajectory, readings: MeasurementData, P: np.ndarray
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Expected values and variances of sensors with independent components; see `DynamicsResiduals.expected`."""
+        lines, found = self.linearize(path, readings), {}
         for name, rows in self._rows.items():
             J = lines.J[:, rows]
             found[name] = lines.r[:, rows] ** 2, np.einsum("nij,njk,nik->ni", J, P, J, optimize=True)
         return {name: x for name, x in found.items() if not self._noise[name].full}
 
-    def counted(self, readings: Readings) -> int:
+    def count(self, readings: MeasurementData) -> int:
         """Number of rows that hold or are measured, over all instants: degrees of freedom of their sum of squares."""
         count = len(readings.t) * int(self.exact.sum())
         for name, noise in self._noise.items():
@@ -278,18 +280,18 @@ class OfStates:
         return count
 
 
-class OfDynamics:
+class DynamicsResiduals:
     """Rows that the dynamic variables leave to the states, and results at the states."""
 
-    def __init__(self, problem: Problem, unknowns: Unknowns, outputs: Sequence[Output] = ()):
-        self.unknowns, self.outputs = unknowns, tuple(outputs)
+    def __init__(self, problem: Problem, layout: StateLayout, outputs: Sequence[Output] = ()):
+        self.layout, self.outputs = layout, tuple(outputs)
         self.problem = Problem(
             problem.model, [_switched(m) for m in problem.measurements], [p.name for p in problem.parameters]
         )
-        biased = [x for x in unknowns.biases if x in {m.name for m in self.problem.custom}]
+        biased = [x for x in layout.biases if x in {m.name for m in self.problem.custom}]
         self._instant = StoredInstant(self.problem, self.outputs or ("qdd",), biased)
         self._rows = self._instant.rows()
-        self._columns = np.array([unknowns.column(*x) for x in self._rows.columns], dtype=int)
+        self._columns = np.array([layout.column(*x) for x in self._rows.columns], dtype=int)
         # y less the bias is what the equations have
         self._sign = np.array([-1.0 if group_of(x).role == VALUE else 1.0 for x, _ in self._rows.columns])
         self.places = np.array([self._rows.places[0], self._columns[self._rows.places[1]]])
@@ -297,8 +299,8 @@ class OfDynamics:
         self.names = tuple(("", -1) for _ in self.exact)
 
     def sizes(self, entries: np.ndarray) -> np.ndarray:
-        """(N, entries): sizes of the entries by which exact rows are weighted; see `OfStates.sizes`."""
-        return _leading(np.abs(entries), self.places, self.unknowns)
+        """(N, entries): sizes of the entries by which exact rows are weighted; see `StateResiduals.sizes`."""
+        return _leading(np.abs(entries), self.places, self.layout)
 
     @property
     def checkable(self) -> bool:
@@ -314,7 +316,7 @@ class OfDynamics:
     def _results(self) -> Runner:
         return machine_code(self._instant.results())
 
-    def _inputs(self, path: Path, readings: Readings, biases: bool = False) -> dict[str, np.ndarray]:
+    def _inputs(self, path: StateTrajectory, readings: MeasurementData, biases: bool = False) -> dict[str, np.ndarray]:
         """Inputs of the programs; biases: of `single`, which takes these and the readings as they are."""
         given = path.state() | ({BIASES: path.biases} if biases else {})
         for name, group in self.problem.inputs.items():
@@ -323,7 +325,7 @@ class OfDynamics:
                 continue
             owner = group_of(name).name
             if role == VALUE and owner in readings.y:
-                given[name] = readings.y[owner] if biases else unbiased(owner, path, readings)
+                given[name] = readings.y[owner] if biases else subtract_bias(owner, path, readings)
             elif role == SWITCH:
                 given[name] = readings.active[owner].astype(float)
             elif role == NOISE and owner in readings.variances:
@@ -338,8 +340,8 @@ class OfDynamics:
     def single(self) -> Runner:
         """The rows of instants: from the inputs of the problem, q̈ and biases."""
         graph, program = Graph(SHARING), self._rows.program
-        own = to_graph(program, graph, _unbiased(graph, program, self.unknowns))
-        further = {BIASES: list(graph.inputs(BIASES, self.unknowns.n_biases))}
+        own = to_graph(program, graph, _unbiased(graph, program, self.layout))
+        further = {BIASES: list(graph.inputs(BIASES, self.layout.n_biases))}
         sign = self._sign[self._rows.places[1]].tolist()
         entries = [s * x for s, x in zip(sign, own.outputs[JACOBIAN], strict=True)]
         results = {**own.outputs, JACOBIAN: entries}
@@ -350,7 +352,7 @@ class OfDynamics:
         written = group_of(name).role in (VALUE, SWITCH) or name in self.problem.known_quantities
         return np.zeros(size) if written else np.array(self.problem.inputs[name].require_default()).reshape(size)
 
-    def write(self, given: Mapping[str, np.ndarray], readings: Readings) -> None:
+    def write(self, given: Mapping[str, np.ndarray], readings: MeasurementData) -> None:
         """Write the readings of the first instant into the inputs of `single`."""
         for name, x in given.items():
             role, owner = self._owners[name]
@@ -365,21 +367,21 @@ class OfDynamics:
     def _owners(self) -> dict[str, Holder]:
         return {name: group_of(name) for name in self.problem.inputs} | {"qdd": group_of("qdd")}
 
-    def at(self, path: Path, readings: Readings) -> Lines:
+    def linearize(self, path: StateTrajectory, readings: MeasurementData) -> LinearizedResiduals:
         """The rows about a path."""
         n = len(path)
         outputs, _ = self.single.results(self._inputs(path, readings, biases=True), n)
         r, entries = outputs[RESIDUAL], outputs[JACOBIAN]
         bad = ~(np.isfinite(r).all(axis=1) & np.isfinite(entries).all(axis=1))
         r[bad], entries[bad] = 0.0, 0.0
-        return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
+        return LinearizedResiduals(r, entries, self.places, self.layout.size, self.names, self.exact)
 
-    def counted(self, readings: Readings) -> int:
+    def count(self, readings: MeasurementData) -> int:
         """Number of rows that are left, over all instants: degrees of freedom of their sum of squares."""
         off = sum(int(np.sum(~readings.active[m.name])) for m in self.problem.switchable if m.name in readings.active)
         return len(readings.t) * len(self.exact) - off
 
-    def errors(self, path: Path, readings: Readings) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def errors(self, path: StateTrajectory, readings: MeasurementData) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (residuals (N, m), their variances (N, m))} of the noisy equations if the states are known.
 
         In units of standard deviations and variances of the noise; what nothing else checks has variance 0.
@@ -388,7 +390,9 @@ class OfDynamics:
         errors, shares = (self._by_name(outputs[x]) for x in (ERRORS, VARIANCES))
         return {name: (e, shares[name]) for name, e in errors.items()}
 
-    def expected(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def expected(
+        self, path: StateTrajectory, readings: MeasurementData, P: np.ndarray
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (squares of residuals (N, m), variances (N, m) of the errors that are left)}, in units of the noise.
 
         P (N, unknowns, unknowns): of the states after these readings. Together the expected square of an error.
@@ -400,9 +404,9 @@ class OfDynamics:
         squares, spread = self._by_name(e * e), self._by_name(spread)
         return {name: (squares[name], spread[name]) for name in squares}
 
-    def _whitened(self, path: Path, readings: Readings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _whitened(self, path: StateTrajectory, readings: MeasurementData) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """F (N, noisy equations, rows), J (N, rows, unknowns) and r (N, rows) of the rows that are not exact."""
-        lines, (program, places) = self.at(path, readings), self._free
+        lines, (program, places) = self.linearize(path, readings), self._free
         J, r = lines.J[:, ~lines.exact], lines.r[:, ~lines.exact]
         F = np.zeros((len(path), len(self._rows.noisy), r.shape[1]))
         F[:, places[0], places[1]] = program.results(self._inputs(path, readings), len(path))[0][FREE]
@@ -414,13 +418,13 @@ class OfDynamics:
         return machine_code(program), places
 
     def normalised(
-        self, path: Path, readings: Readings, P: np.ndarray, after: bool = False
+        self, path: StateTrajectory, readings: MeasurementData, P: np.ndarray, after: bool = False
     ) -> dict[str, np.ndarray]:  # fmt: skip
         """Residuals {name: (N, m)} after all readings, relative to their standard deviations (Baarda 1968).
 
         path, P (N, unknowns, unknowns): the states before these readings, or after them. 0 if nothing else checks one.
         A measurement that holds as a whole has one number for all components, the root of the squares that are less
-        without it; so much less as for one residual at the limit FAR if it is at its own limit of CONFIDENCE.
+        without it; so much less as for one residual at OUTLIER_THRESHOLD if it is at its own limit of CONFIDENCE.
         """
         F, J, r = self._whitened(path, readings)
         known, one = J @ P @ J.swapaxes(1, 2), np.eye(r.shape[1])
@@ -431,17 +435,17 @@ class OfDynamics:
             both = np.linalg.solve(one + known, both)
         e = (F @ both[:, :, :1])[..., 0]
         variance = np.einsum("nij,nji->ni", F, both[:, :, 1:])
-        checked = variance > UNCHECKED_SHARE
+        checked = variance > MIN_REDUNDANCY
         w = np.where(checked, e / np.sqrt(np.where(checked, variance, 1.0)), 0.0)
         for name in self.whole:
             rows = [k for k, (x, _) in enumerate(self._rows.noisy) if x == name]
             V = F[:, rows] @ both[:, :, 1:][:, :, rows]
             size, axes = np.linalg.eigh(0.5 * (V + V.swapaxes(1, 2)))
-            checked = size > UNCHECKED_SHARE
+            checked = size > MIN_REDUNDANCY
             along = (axes.swapaxes(1, 2) @ e[:, rows, None])[..., 0]
             less = np.where(checked, along**2 / np.where(checked, size, 1.0), 0.0).sum(axis=1)
             limit = scipy.special.chdtri(np.maximum(checked.sum(axis=1), 1), 1.0 - CONFIDENCE)
-            w[:, rows] = np.sqrt(np.maximum(less - limit + FAR_SQUARED, 0.0))[:, None]
+            w[:, rows] = np.sqrt(np.maximum(less - limit + CHI2_THRESHOLD, 0.0))[:, None]
         return self._by_name(w)
 
     def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
@@ -451,7 +455,9 @@ class OfDynamics:
             places.setdefault(name, {})[k] = column
         return {name: x[:, [place[k] for k in range(len(place))]] for name, place in places.items()}
 
-    def results(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def results(
+        self, path: StateTrajectory, readings: MeasurementData, P: np.ndarray
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{output: (values (N, size), standard deviations (N, size))}; P (N, unknowns, unknowns): of the unknowns."""
         n, found = len(path), {}
         if not self.outputs:
@@ -492,13 +498,13 @@ def _changing(model: Model, loop: LoopJoint) -> np.ndarray:
     return np.flatnonzero(np.ptp(np.array(found, dtype=float), axis=0) > UNMOVED_LOOP)
 
 
-def _leading(sizes: np.ndarray, places: np.ndarray, unknowns: Unknowns) -> np.ndarray:
+def _leading(sizes: np.ndarray, places: np.ndarray, layout: StateLayout) -> np.ndarray:
     """Sizes (N, entries) of entries at places (2, entries) by the highest derivative in their row, 0 for others.
 
     Small ones beside the greatest of their row are 0, too.
     """
     row, column = places
-    level = np.where(column < unknowns.n_states, column // unknowns.model.nv, -1)
+    level = np.where(column < layout.n_states, column // layout.model.nv, -1)
     order = np.argsort(row, kind="stable")
     starts, number = np.unique(row[order], return_index=True)[1], np.unique(row, return_inverse=True)[1]
     highest = np.maximum.reduceat(level[order], starts)
@@ -507,28 +513,28 @@ def _leading(sizes: np.ndarray, places: np.ndarray, unknowns: Unknowns) -> np.nd
     return np.where(found > LEADING_SHARE * most[:, number], found, 0.0)
 
 
-def in_parts(n: int, source: OfStates | OfDynamics) -> list[slice]:
+def memory_slices(n: int, source: StateResiduals | DynamicsResiduals) -> list[slice]:
     """Instants in parts whose dense rows and covariances fit into memory."""
-    size = source.unknowns.size
+    size = source.layout.size
     step = max(1, DENSE_NUMBERS // (max(len(source.exact), size) * size))
     return [slice(at, min(at + step, n)) for at in range(0, n, step)]
 
 
-def unbiased(name: str, path: Path, readings: Readings) -> np.ndarray:
+def subtract_bias(name: str, path: StateTrajectory, readings: MeasurementData) -> np.ndarray:
     """Values (N, m) of a measurement less its bias."""
-    bias = path.unknowns.biases.get(name)
+    bias = path.layout.biases.get(name)
     y = readings.y[name]
     return y if bias is None else y - path.biases[:, bias.place]
 
 
-def _unbiased(graph: Graph, program: Program, unknowns: Unknowns) -> dict[str, list]:
+def _unbiased(graph: Graph, program: Program, layout: StateLayout) -> dict[str, list]:
     """{y:NAME: readings less their bias} of the inputs of a program that have one."""
-    biases, found = graph.inputs(BIASES, unknowns.n_biases), {}
+    biases, found = graph.inputs(BIASES, layout.n_biases), {}
     for name, size in program.inputs.sizes.items():
         role, owner = group_of(name)
-        if role == VALUE and owner in unknowns.biases:
+        if role == VALUE and owner in layout.biases:
             y = graph.inputs(name, size)
-            found[name] = [x - b for x, b in zip(y, biases[unknowns.biases[owner].place], strict=True)]
+            found[name] = [x - b for x, b in zip(y, biases[layout.biases[owner].place], strict=True)]
     return found
 
 
@@ -539,7 +545,7 @@ def _switched(m: Measurement) -> Measurement:
     return Switchable(m)
 
 
-def without_states(problem: Problem, names: Collection[str] = ()) -> Problem:
+def without_state_sensors(problem: Problem, names: Collection[str] = ()) -> Problem:
     """The problem without sensors of states, and without the measurements of these names."""
     kept = [m for m in problem.measurements if not m.of_state and m.name not in names]
     return Problem(problem.model, kept, [p.name for p in problem.parameters])
@@ -559,7 +565,7 @@ def split(problem: Problem) -> tuple[Problem | None, Problem]:
         and {x for x, _ in m.rows(context)} <= {"a", "qdd"}
     ]  # fmt: skip
     names = {m.name for m in moving}
-    rest = without_states(problem, names)
+    rest = without_state_sensors(problem, names)
     if not moving:
         return None, rest
     return Problem(model, [*moving, ExternalWrench("all", name="no external wrench")]), rest

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import InvalidInput, LogWarning, UnknownName, warn
 from sysdyn.estimation import process_noise
-from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.learning import Learning, with_noise
 from sysdyn.estimation.log_checks import (
     dropped_shares,
@@ -31,10 +31,10 @@ from sysdyn.estimation.log_checks import (
 from sysdyn.estimation.measurement_data import Rolling, Survey, opened, read, surveyed
 from sysdyn.estimation.outliers import MOTION, Event
 from sysdyn.estimation.outputs import Piece, joined
-from sysdyn.estimation.residuals import Readings
+from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.run import Run
 from sysdyn.estimation.sliding_window import WRITTEN_NUMBERS, Stage, window_rows, windows
-from sysdyn.estimation.state_trajectory import Path
+from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.estimation.streamed_result import Begin, Store, StoredRun
 from sysdyn.estimation.timing import (
     jitter_of,
@@ -145,42 +145,42 @@ def smooth(
     told, readings = Stages(progress), read(problem, log, **options)
     with OneThread():
         survey = Survey.of(readings)
-        run, scales, trajectory = _smoothed(problem, readings, survey, asked, told)
+        run, scales, estimation = _smoothed(problem, readings, survey, asked, told)
         shares = dropped_shares(problem, len(run), run.events, run.missing)
         if noise := raised_noise(problem, shares, scales):
             warn_of_raised(problem, shares, noise)
             problem = with_noise(problem, noise)
             run, _, _ = _smoothed(problem, readings, survey, asked, told)
             shares = dropped_shares(problem, len(run), run.events, run.missing)
-        sample = without_stale(survey.sample, trajectory.still)
-        warn_of_stale(survey.sample, trajectory.still)
+        sample = without_stale(survey.sample, estimation.still)
+        warn_of_stale(survey.sample, estimation.still)
         warn_of_jitter(run.jitter, survey.sample.t)
         if density is None:
             warn_of_noise(problem, with_jitter(problem, sample, run.jitter), run.order, shares)
         warn_of_biases(problem, {m.name: run.bias(m.name)[0] for m in problem.biased})
         impacts_found = sum(e.measurement == MOTION for e in run.events)
-        warn_of_run(problem, shares, run.fit, impacts_found, trajectory.touched)
+        warn_of_run(problem, shares, run.fit, impacts_found, estimation.has_contacts)
         return run
 
 
 def _smoothed(
-    problem: Problem, readings: Readings, survey: Survey, asked: Request, told: Stages
-) -> tuple[Run, list[dict[str, np.ndarray]], Trajectory]:  # fmt: skip
+    problem: Problem, readings: MeasurementData, survey: Survey, asked: Request, told: Stages
+) -> tuple[Run, list[dict[str, np.ndarray]], EstimationProblem]:  # fmt: skip
     """(the run of readings, `Window.scales` of its windows, its trajectory)."""
-    trajectory, kappa, learnt = _begun(problem, survey, asked, told)
-    belief, chosen = trajectory.belief(readings, asked.start, kappa)
-    after, n = Stage(0, belief), asked.window or window_rows(trajectory)
+    estimation, kappa, learnt = _begun(problem, survey, asked, told)
+    belief, chosen = estimation.initial_state(readings, asked.start, kappa)
+    after, n = Stage(0, belief), asked.window or window_rows(estimation)
     pieces, events, gaps = list[Piece](), list[Event](), Counter[str]()
     left, scales = dict[str, list[np.ndarray]](), list[dict[str, np.ndarray]]()
-    for x in windows(trajectory, kappa, after, survey.rows, readings.rows, n, asked.robust, told, learnt):
+    for x in windows(estimation, kappa, after, survey.rows, readings.rows, n, asked.robust, told, learnt):
         pieces, events, after = [*pieces, *x.pieces], [*events, *x.events], x.after
         gaps.update(x.missing)
         scales.append(x.scales)
         for name, e in x.residuals.items():
             left.setdefault(name, []).append(e)
-    run = joined(trajectory, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
+    run = joined(estimation, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
     run = replace(run, _residuals={name: np.concatenate(e) for name, e in left.items()})
-    return run, scales, trajectory
+    return run, scales, estimation
 
 
 class Request(NamedTuple):
@@ -221,23 +221,23 @@ def smooth_into(
         with OneThread():
             noise = store.motion.noise if store.motion is not None else {}
             own = with_noise(problem, noise) if noise else problem
-            trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
+            estimation, resumed = _written(own, log, survey, store, asked, told, noise)
             shares, scales, fit, impacts, biases = store.checked(own, asked.coupled)
             if not noise and (noise := raised_noise(problem, shares, scales)):
                 warn_of_raised(problem, shares, noise)
                 store.remove()
                 own = with_noise(problem, noise)
-                trajectory, resumed = _written(own, log, survey, store, asked, told, noise)
+                estimation, resumed = _written(own, log, survey, store, asked, told, noise)
                 shares, _, fit, impacts, biases = store.checked(own, asked.coupled)
-            warn_of_stale(survey.sample, trajectory.still)
-            warn_of_jitter(trajectory.jitter, survey.sample.t)
-            sample = without_stale(survey.sample, trajectory.still)
+            warn_of_stale(survey.sample, estimation.still)
+            warn_of_jitter(estimation.jitter, survey.sample.t)
+            sample = without_stale(survey.sample, estimation.still)
             if asked.density is None:
-                warn_of_noise(own, with_jitter(own, sample, trajectory.jitter), trajectory.motion.order, shares)
+                warn_of_noise(own, with_jitter(own, sample, estimation.jitter), estimation.motion.order, shares)
             warn_of_biases(own, biases)
-            warn_of_run(own, shares, fit, impacts, trajectory.touched)
+            warn_of_run(own, shares, fit, impacts, estimation.has_contacts)
         told.report("writing the file", WRITING)
-        return store.finish(own, asked.coupled, resumed, seen, trajectory.jitter)
+        return store.finish(own, asked.coupled, resumed, seen, estimation.jitter)
     except BaseException:
         if not store.kept:
             store.remove()
@@ -247,38 +247,38 @@ def smooth_into(
 def _written(
     problem: Problem, log: Log, survey: Survey, store: Store, asked: Request, told: Stages,
     noise: Mapping[str, np.ndarray],
-) -> tuple[Trajectory, int]:  # fmt: skip
+) -> tuple[EstimationProblem, int]:  # fmt: skip
     """Complete the windows in the store; (trajectory, rows of an earlier call). noise: raised ones of `problem`."""
     before = store.motion
     if before is not None:
         asked = asked._replace(order=before.order, density=before.density)
-    trajectory, kappa, learnt = _begun(problem, survey, asked, told)
+    estimation, kappa, learnt = _begun(problem, survey, asked, told)
     if before is None:
-        belief, chosen = trajectory.belief(survey.first, asked.start, kappa)
-        window = asked.window or window_rows(trajectory, WRITTEN_NUMBERS)
-        before = Begin(trajectory.motion.order, kappa, window, chosen, noise)
+        belief, chosen = estimation.initial_state(survey.first, asked.start, kappa)
+        window = asked.window or window_rows(estimation, WRITTEN_NUMBERS)
+        before = Begin(estimation.motion.order, kappa, window, chosen, noise)
         store.begin(before, Stage(0, belief))
-    stage, part = store.stage(trajectory.unknowns), Rolling(problem, log).part
+    stage, part = store.stage(estimation.layout), Rolling(problem, log).part
     run = (before.window, asked.robust, told, learnt if not stage.row else None)
-    for x in windows(trajectory, kappa, stage, survey.rows, part, *run):
+    for x in windows(estimation, kappa, stage, survey.rows, part, *run):
         fit = (x.after.squares, x.after.freedoms)
-        found = joined(trajectory, x.pieces, x.events, before.chosen, kappa, x.missing, fit)
+        found = joined(estimation, x.pieces, x.events, before.chosen, kappa, x.missing, fit)
         store.add(found, x.scales, x.after)
-    return trajectory, stage.row
+    return estimation, stage.row
 
 
 def _begun(
     problem: Problem, survey: Survey, asked: Request, told: Stages
-) -> tuple[Trajectory, np.ndarray, Path | None]:  # fmt: skip
+) -> tuple[EstimationProblem, np.ndarray, StateTrajectory | None]:  # fmt: skip
     """(trajectory, densities of its motion, path of the first instants from which they were learnt, if they were)."""
     told.report("compiling the equations of an instant", COMPILING)
-    trajectory, kappa, known = with_motion(
+    estimation, kappa, known = with_motion(
         problem, asked.outputs, asked.coupled, asked.order, asked.density, survey, asked.impacts
     )  # fmt: skip
     told.report("learning how the robot moves", LEARNING)
-    kappa, learnt = _learnt(trajectory, kappa, survey.first, asked.start, known)
-    _tell_gap(trajectory, kappa, survey.gap)
-    return trajectory, kappa, learnt
+    kappa, learnt = _learnt(estimation, kappa, survey.first, asked.start, known)
+    _tell_gap(estimation, kappa, survey.gap)
+    return estimation, kappa, learnt
 
 
 def first_position(problem: Problem, start: ArrayLike | None) -> np.ndarray | None:
@@ -310,7 +310,7 @@ def with_motion(
     density: Any,
     log: Survey,
     impacts: bool | None = None,
-) -> tuple[Trajectory, np.ndarray, np.ndarray]:
+) -> tuple[EstimationProblem, np.ndarray, np.ndarray]:
     """(trajectory, κ (nv,), (nv,) bool: known), of the order and the densities that the encoders find likelier.
 
     order, density, impacts: as of `smooth`. Degrees of freedom without an encoder have initial values of the
@@ -323,33 +323,35 @@ def with_motion(
     sample = without_stale(log.sample, still)
     jitter = jitter_of(problem, sample)
     sample = with_jitter(problem, sample, jitter)
-    tried = {p: Trajectory.encoders(problem, sample, p, wanted) for p in ((3, 4) if order is None else (order,))}
+    tried = {p: EstimationProblem.encoders(problem, sample, p, wanted) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
-    trajectory = Trajectory(problem, outputs, log.end - log.begin, order, coupled, log.measured, jitter, impacts, still)
-    return trajectory, np.where(stated, given, kappa), known | stated
+    estimation = EstimationProblem(
+        problem, outputs, log.end - log.begin, order, coupled, log.measured, jitter, impacts, still
+    )
+    return estimation, np.where(stated, given, kappa), known | stated
 
 
 def _learnt(
-    trajectory: Trajectory, kappa: np.ndarray, part: Readings, first: np.ndarray | None, known: np.ndarray
-) -> tuple[np.ndarray, Path | None]:
+    estimation: EstimationProblem, kappa: np.ndarray, part: MeasurementData, first: np.ndarray | None, known: np.ndarray
+) -> tuple[np.ndarray, StateTrajectory | None]:
     """(densities κ (nv,), unknown ones learnt from the first instants of a log; the path of these, None without it)."""
     if known.all() or len(part.t) < LEAST_LEARNT_FROM:
         return kappa, None
-    learning = Learning(trajectory, kappa, part, first, True, (), known)
+    learning = Learning(estimation, kappa, part, first, True, (), known)
     found, _, _ = learning.run(ITERATIONS, GAIN_LEFT)
     return learning.motion(found.x), found.path
 
 
-def _tell_gap(trajectory: Trajectory, kappa: np.ndarray, gap: tuple[float, float] | None) -> None:
+def _tell_gap(estimation: EstimationProblem, kappa: np.ndarray, gap: tuple[float, float] | None) -> None:
     """Warn of the longest gap of a log that the motion does not bridge."""
     if gap is None:
         return
-    nv, half = trajectory.model.nv, np.array([0.5 * (gap[1] - gap[0])])
+    nv, half = estimation.model.nv, np.array([0.5 * (gap[1] - gap[0])])
     # half of the gap from either side
-    std = np.sqrt(0.5 * np.diagonal(trajectory.motion.noise(half, kappa)[0])[:nv])
+    std = np.sqrt(0.5 * np.diagonal(estimation.motion.noise(half, kappa)[0])[:nv])
     worst = int(np.argmax(std))
     warn(
         f"no readings from {gap[0]:.6g} to {gap[1]:.6g} s: in the middle, the position of "
-        f"{trajectory.model.dof_names[worst]!r} is known to ± {std[worst]:.2g} at most", LogWarning,
+        f"{estimation.model.dof_names[worst]!r} is known to ± {std[worst]:.2g} at most", LogWarning,
     )  # fmt: skip

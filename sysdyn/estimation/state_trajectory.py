@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from sysdyn.estimation.process_model import Motion
+from sysdyn.estimation.process_model import ProcessModel
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import noise_of
 from sysdyn.model import Model
@@ -31,20 +31,20 @@ class Bias(NamedTuple):
     time: np.ndarray
 
 
-class Unknowns:
+class StateLayout:
     """The unknowns of an instant: δq (nv,), q̇, q̈ (and q⃛ if motion is of order 4), then biases.
 
     span: length of the log [s], over which constant biases stay the same.
     """
 
-    def __init__(self, problem: Problem, motion: Motion, span: float):
+    def __init__(self, problem: Problem, motion: ProcessModel, span: float):
         self.model, self.motion = problem.model, motion
         self.biases: dict[str, Bias] = {}
         at = 0
         for m in problem.biased:
             assert m.drift is not None
             size = len(m.components(self.model))
-            std, density = before(m, self.model), m.drift.densities(size)
+            std, density = prior_bias_std(m, self.model), m.drift.densities(size)
             density = np.where(density > 0.0, density, STAYS * std / np.sqrt(max(span, 1e-9)))
             self.biases[m.name] = Bias(m, slice(at, at + size), std, density, m.drift.times(size))
             at += size
@@ -76,12 +76,12 @@ class Unknowns:
         density, time = ([getattr(b, x) for b in self.biases.values()] for x in ("density", "time"))
         return np.concatenate([np.zeros(0), *density]), np.concatenate([np.zeros(0), *time])
 
-    def drive(self, name: str, density: np.ndarray) -> None:
+    def set_bias_psd(self, name: str, density: np.ndarray) -> None:
         """Set the densities (m,) of the walk of a bias."""
         self.biases[name] = self.biases[name]._replace(density=density)
         self.__dict__.pop("bias_walk", None)
 
-    def walk(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bias_transition(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(share of each bias that is left, variance that is added) (N, biases) over dt (N,) [s]."""
         density, time = self.bias_walk
         over = np.asarray(dt)[:, None] / time
@@ -91,11 +91,11 @@ class Unknowns:
             spread[:, fading] = -0.5 * np.expm1(-2.0 * over[:, fading]) * time[fading]
         return np.exp(-over), density**2 * spread
 
-    def turned(self, P: np.ndarray, step: np.ndarray, back: bool = False) -> np.ndarray:
+    def transport(self, P: np.ndarray, step: np.ndarray, back: bool = False) -> np.ndarray:
         """The covariance P (size, size) of a state behind a step (size,) of it; back: before it, of P behind it."""
         nv, found = self.model.nv, P.copy()
         if self.motion.groups:
-            J = self.motion.turned(step[:nv])
+            J = self.motion.right_jacobian(step[:nv])
             J = np.linalg.inv(J) if back else J
             found[:nv] = J @ found[:nv]
             found[:, :nv] = found[:, :nv] @ J.T
@@ -109,24 +109,24 @@ class Unknowns:
         return self.n_states + self.biases[name.partition(":")[2]].place.start + k
 
 
-def deviations(m: Measurement, model: Model) -> np.ndarray:
+def declared_std(m: Measurement, model: Model) -> np.ndarray:
     """Declared standard deviations (m,) of a measurement with noise."""
     noise = noise_of(m, model)
     return np.asarray(np.sqrt(np.diagonal(noise.matrix(noise.declared))))
 
 
-def before(m: Measurement, model: Model) -> np.ndarray:
+def prior_bias_std(m: Measurement, model: Model) -> np.ndarray:
     """Prior standard deviations (m,) of the bias of a measurement at the start."""
     assert m.drift is not None
     std = m.drift.deviations(len(m.components(model)))
-    return np.where(np.isfinite(std), std, UNKNOWN_START * deviations(m, model))
+    return np.where(np.isfinite(std), std, UNKNOWN_START * declared_std(m, model))
 
 
 @dataclass(frozen=True)
-class Path:
+class StateTrajectory:
     """N instants: t (N,), q (N, nq), rates (N, p − 1, nv), biases (N, all)."""
 
-    unknowns: Unknowns
+    layout: StateLayout
     t: np.ndarray
     q: np.ndarray
     rates: np.ndarray
@@ -137,18 +137,18 @@ class Path:
 
     def part(self, chosen: slice | np.ndarray) -> Self:
         """The path at some of its instants."""
-        return type(self)(self.unknowns, self.t[chosen], self.q[chosen], self.rates[chosen], self.biases[chosen])
+        return type(self)(self.layout, self.t[chosen], self.q[chosen], self.rates[chosen], self.biases[chosen])
 
-    def moved(self, step: np.ndarray) -> Self:
+    def retract(self, step: np.ndarray) -> Self:
         """The path after a step (N, unknowns): positions in the tangent space, all others added."""
-        own, nv, n = self.unknowns, self.unknowns.model.nv, len(self)
+        own, nv, n = self.layout, self.layout.model.nv, len(self)
         rates = self.rates + step[:, nv : own.n_states].reshape(n, -1, nv)
-        q = own.motion.stepped(self.q, step[:, :nv])
+        q = own.motion.retract(self.q, step[:, :nv])
         return type(self)(own, self.t, q, rates, self.biases + step[:, own.n_states :])
 
-    def beyond(self, start: Self) -> np.ndarray:
+    def local_coordinates(self, start: Self) -> np.ndarray:
         """Step (unknowns,) from a path of one instant to the first instant of this one."""
-        q = self.unknowns.model.difference(start.q, self.q[:1])[0]
+        q = self.layout.model.difference(start.q, self.q[:1])[0]
         return np.concatenate([q, (self.rates[:1] - start.rates)[0].reshape(-1), (self.biases[:1] - start.biases)[0]])
 
     def state(self) -> dict[str, np.ndarray]:

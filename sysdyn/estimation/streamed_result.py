@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysdyn.errors import FileError
-from sysdyn.estimation.ekf import Belief
+from sysdyn.estimation.ekf import GaussianState
 from sysdyn.estimation.log_checks import dropped_shares
 from sysdyn.estimation.outliers import MOTION, Event
 from sysdyn.estimation.run import Run
 from sysdyn.estimation.sliding_window import Stage
-from sysdyn.estimation.state_trajectory import Path, Unknowns
+from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.estimation.summary import BAND, Fit, Overview
 from sysdyn.files import html
 from sysdyn.files.atomic import AtomicFile, write_file, write_folder
@@ -195,11 +195,11 @@ class Store:
         kept = {name: arrays[name] for name in columns}
         write_file(self.folder / f"rows_{after.row:012d}.npz", _packed(after, kept, about))
 
-    def stage(self, unknowns: Unknowns) -> Stage:
+    def stage(self, layout: StateLayout) -> Stage:
         """Stage after the last part, from which smoothing goes on."""
         arrays, about = self._read((self.folder / FIRST, *self.parts())[-1])
-        path = Path(unknowns, *(arrays[f"{_STAGE}{name}"] for name in ("t", "q", "rates", "biases")))
-        return Stage(about["row"], Belief(path, arrays[f"{_STAGE}P"]), *about["fit"])
+        path = StateTrajectory(layout, *(arrays[f"{_STAGE}{name}"] for name in ("t", "q", "rates", "biases")))
+        return Stage(about["row"], GaussianState(path, arrays[f"{_STAGE}P"]), *about["fit"])
 
     def _read(self, part: File) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         try:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.estimation.outliers import MOTION, Event
-from sysdyn.estimation.state_trajectory import before
+from sysdyn.estimation.state_trajectory import prior_bias_std
 from sysdyn.files.html import TextTable
 from sysdyn.measurements.input_names import SWITCH, group_of
 from sysdyn.problem import Problem
@@ -105,7 +105,7 @@ class Overview:
         for m in problem.biased:
             assert m.drift is not None
             components = m.components(model)
-            told = self._known[f"bias:{m.name}"] <= TOLD * before(m, model)
+            told = self._known[f"bias:{m.name}"] <= TOLD * prior_bias_std(m, model)
             told |= np.isfinite(m.drift.times(len(components)))
             found += [f"bias of {m.name}: {c}" for c, x in zip(components, told.tolist(), strict=True) if not x]
         return tuple(found)

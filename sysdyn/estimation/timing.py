@@ -16,8 +16,8 @@ from sysdyn.errors import LogWarning, warn
 from sysdyn.estimation.process_model import ORDER
 from sysdyn.estimation.process_noise import of_encoders
 from sysdyn.estimation.quantisation import quantisation_noise
-from sysdyn.estimation.residuals import FAR_SQUARED, Readings
-from sysdyn.estimation.state_trajectory import deviations
+from sysdyn.estimation.residuals import CHI2_THRESHOLD, MeasurementData
+from sysdyn.estimation.state_trajectory import declared_std
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.state_sensors import FrameDistance, FramePose, FramePosition, JointPosition
@@ -49,16 +49,16 @@ def rates(t: np.ndarray, y: np.ndarray, on: np.ndarray) -> np.ndarray:
     return np.divide(w * xz - x * z, spread, out=np.zeros_like(y), where=spread > 0.0)
 
 
-def stillness(problem: Problem, readings: Readings) -> dict[str, np.ndarray]:
+def stillness(problem: Problem, readings: MeasurementData) -> dict[str, np.ndarray]:
     """{encoders: (m,)} motion in a step above which repeated readings are stale."""
     return {
         m.name: STALE_STEPS * np.sqrt(12.0) * quantisation_noise(readings.y[m.name], readings.active[m.name])
-        + NEGLIGIBLE * deviations(m, problem.model)
+        + NEGLIGIBLE * declared_std(m, problem.model)
         for m in problem.state_sensors if isinstance(m.of, JointPosition)
     }  # fmt: skip
 
 
-def stale(readings: Readings, still: Mapping[str, np.ndarray]) -> np.ndarray:
+def stale(readings: MeasurementData, still: Mapping[str, np.ndarray]) -> np.ndarray:
     """(N,) bool: samples that repeat the positions of all encoders although a joint moves by more than `still`."""
     t = readings.t
     same, moved = np.zeros(len(t), dtype=bool), np.zeros(len(t), dtype=bool)
@@ -73,10 +73,10 @@ def stale(readings: Readings, still: Mapping[str, np.ndarray]) -> np.ndarray:
     return same & moved
 
 
-def without_stale(readings: Readings, still: Mapping[str, np.ndarray]) -> Readings:
+def without_stale(readings: MeasurementData, still: Mapping[str, np.ndarray]) -> MeasurementData:
     """The readings without those of encoders at stale samples."""
     off = stale(readings, still)[:, None]
-    return readings.without({name: off & readings.active[name] for name in still}) if off.any() else readings
+    return readings.exclude({name: off & readings.active[name] for name in still}) if off.any() else readings
 
 
 def step_spread(t: np.ndarray) -> float:
@@ -86,7 +86,7 @@ def step_spread(t: np.ndarray) -> float:
     return float(np.sqrt(np.mean((steps - step * np.maximum(np.round(steps / step), 1.0)) ** 2)))
 
 
-def with_jitter(problem: Problem, readings: Readings, jitter: float) -> Readings:
+def with_jitter(problem: Problem, readings: MeasurementData, jitter: float) -> MeasurementData:
     """The readings with the variances that jitter (standard deviation [s]) adds."""
     if not jitter or len(readings.t) < 2:
         return readings
@@ -97,7 +97,7 @@ def with_jitter(problem: Problem, readings: Readings, jitter: float) -> Readings
     return replace(readings, further=further)
 
 
-def jitter_of(problem: Problem, readings: Readings) -> float:
+def jitter_of(problem: Problem, readings: MeasurementData) -> float:
     """Maximum-likelihood standard deviation of the errors of a log's times [s]; 0 if the times count as exact.
 
     From the innovations of position sensors, each a process of its own. It is above 0 only if the likelihood ratio
@@ -120,7 +120,7 @@ def jitter_of(problem: Problem, readings: Readings) -> float:
 
     found = [likelihood(x * scale) for x in TRIED]
     best = int(np.argmax(found))
-    if found[best] <= likelihood(0.0) + 0.5 * FAR_SQUARED:
+    if found[best] <= likelihood(0.0) + 0.5 * CHI2_THRESHOLD:
         return 0.0
     if 0 < best < len(TRIED) - 1:  # vertex of a parabola in log₂ of the jitter
         a, b, c = found[best - 1 : best + 2]
@@ -141,7 +141,7 @@ def warn_of_jitter(jitter: float, t: np.ndarray) -> None:
         )  # fmt: skip
 
 
-def warn_of_stale(readings: Readings, still: Mapping[str, np.ndarray]) -> None:
+def warn_of_stale(readings: MeasurementData, still: Mapping[str, np.ndarray]) -> None:
     """Warn of samples that repeat the positions of the one before, if they are more than REPORTED_STALE of all."""
     count = int(stale(readings, still).sum())
     if count > REPORTED_STALE * len(readings.t):

@@ -18,7 +18,7 @@ from sysdyn.estimation.linearization import Linearised
 from sysdyn.estimation.measurement_data import Survey, read
 from sysdyn.estimation.process_model import covariance, transition
 from sysdyn.estimation.quantisation import quantisation_noise
-from sysdyn.estimation.residuals import FAR_SQUARED
+from sysdyn.estimation.residuals import CHI2_THRESHOLD
 from sysdyn.estimation.smooth import with_motion
 
 ENCODERS, TACHOMETERS, DRIFT, JERK = 1e-3, 0.1, 0.3, 500.0
@@ -90,16 +90,16 @@ def test_the_likelihood_is_that_of_the_innovations():
     problem, log = drawn(25, 0)
     found = sd.learn_noise(problem, log, "encoders", order=3, robust=False, iterations=1)
     readings = read(problem, log)
-    trajectory, kappa, _ = with_motion(problem, (), False, 3, None, Survey.of(readings))
-    belief, _ = trajectory.belief(readings, None, kappa)
-    filter_, total = Filter(trajectory.unknowns, trajectory.kinematic, kappa, gate=False), 0.0
+    estimation, kappa, _ = with_motion(problem, (), False, 3, None, Survey.of(readings))
+    belief, _ = estimation.initial_state(readings, None, kappa)
+    filter_, total = Filter(estimation.layout, estimation.kinematic, kappa, gate=False), 0.0
     for k, t in enumerate(readings.t):
         part = readings.part(slice(k, k + 1))
         if k:
-            belief = filter_.predicted(belief, float(t))
-        J = trajectory.states.at(belief.path, part).J[0]
+            belief = filter_.predict(belief, float(t))
+        J = estimation.states.linearize(belief.path, part).J[0]
         total -= 0.5 * np.linalg.slogdet(np.eye(len(J)) + J @ belief.P @ J.T)[1]
-        belief = filter_.updated(belief, part)
+        belief = filter_.update(belief, part)
         total -= 0.5 * (filter_.squares + filter_.freedoms * math.log(2.0 * math.pi))
     total -= 25 * 3 * (math.log(3.0 * ENCODERS) + math.log(0.2 * TACHOMETERS))
     assert found.log_likelihood[0] == pytest.approx(total, rel=1e-6)
@@ -188,7 +188,7 @@ def test_likelihoods_of_encoders_are_those_of_filters_by_matrices(order):
                 if not on[k, j]:
                     continue
                 e = z[k, j] / std[j] - x[0]
-                S = max(P[0, 0] + 1.0, e * e / FAR_SQUARED)
+                S = max(P[0, 0] + 1.0, e * e / CHI2_THRESHOLD)
                 total -= 0.5 * (np.log(S) + e * e / S) * (on[: k + 1, j].sum() > forgotten[j])
                 x, P = x + P[:, 0] * e / S, P - np.outer(P[:, 0], P[0]) / S
             found.append(total)
@@ -287,11 +287,11 @@ def test_densities_follow_from_the_expected_squares_of_noise():
     problem, log = floating("enc", "gyro", "acc", "mocap")
     readings = read(problem, log).rows(0, 9)
     joints = problem.model.nv - 6
-    trajectory, kappa, _ = with_motion(problem, (), False, 3, [40.0] * 6 + [4e4] * joints, Survey.of(readings))
-    belief, _ = trajectory.belief(readings, None, kappa)
-    equations = Linearised(trajectory.unknowns, trajectory.kinematic, kappa, belief, trajectory.gone)
-    least, _ = Smoother(equations, False).solve(trajectory.first_path(belief, readings, kappa), readings)
-    found, (n, nv) = equations.sweep(least, later=True).covariances, (9, trajectory.model.nv)
+    estimation, kappa, _ = with_motion(problem, (), False, 3, [40.0] * 6 + [4e4] * joints, Survey.of(readings))
+    belief, _ = estimation.initial_state(readings, None, kappa)
+    equations = Linearised(estimation.layout, estimation.kinematic, kappa, belief, estimation.gauge_directions)
+    least, _ = Smoother(equations, False).solve(estimation.initial_trajectory(belief, readings, kappa), readings)
+    found, (n, nv) = equations.sweep(least, later=True).covariances, (9, estimation.model.nv)
     squares = np.zeros(nv)
     for part in least.parts:
         for i in range(len(part.columns)):
@@ -310,10 +310,10 @@ def test_densities_follow_from_the_expected_squares_of_noise():
             for t, F in enumerate(steps):
                 pair = whole[t * k : (t + 2) * k, t * k : (t + 2) * k]
                 ratio = np.diagonal(np.linalg.solve(Q[t], F @ pair @ F.T + np.outer(x.c[t], x.c[t])))
-                own = x.columns < trajectory.unknowns.n_states
+                own = x.columns < estimation.layout.n_states
                 np.add.at(squares, x.columns[own] % nv, ratio[own])
     expected = kappa.copy()
-    for group in process_noise.groups(trajectory.motion):
+    for group in process_noise.groups(estimation.motion):
         expected[group] *= np.sqrt(squares[group].sum() / (3 * (n - 1) * len(group)))
     new = process_noise.expected(least.path, found, kappa, np.ones(nv, dtype=bool))
     np.testing.assert_allclose(new, expected, rtol=1e-4)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.estimation.ekf import Belief, Filter
-from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.ekf import Filter, GaussianState
+from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.gauge_freedom import Unseen
 from sysdyn.estimation.gauss_newton import Smoother
 from sysdyn.estimation.linearization import Linearised
 from sysdyn.estimation.measurement_data import read
-from sysdyn.estimation.residuals import Readings
-from sysdyn.estimation.state_trajectory import Path
+from sysdyn.estimation.residuals import MeasurementData
+from sysdyn.estimation.state_trajectory import StateTrajectory
 
 # Readings are of no motion, so that their steps may be taken for whole turns.
 pytestmark = pytest.mark.filterwarnings("ignore::sysdyn.errors.LogWarning")
@@ -26,7 +26,7 @@ INSTANTS = 4
 HELD = 1e-6
 
 
-def trajectory(kind: str, order: int):
+def estimation(kind: str, order: int):
     """(trajectory, a path, its readings, a generator): two joints of this kind, errors that last."""
     model, rng = sd.random_tree(2, seed=3, joints=(kind,)), np.random.default_rng(1)
     encoders = [x for i, x in enumerate(model.joint_names) if model.joints[i].nv == 1]
@@ -43,28 +43,28 @@ def trajectory(kind: str, order: int):
     shown = sd.predict(problem, q, qd, qdd, state_sensors=True)
     readings = read(problem, {"t": t, **{k: x for k, x in shown.items() if k in {m.name for m in problem.valued} or k in
                                          ("encoders", "gyro", "foot")}})  # fmt: skip
-    found = Trajectory(problem, ("tau",), 0.04, order, False)
+    found = EstimationProblem(problem, ("tau",), 0.04, order, False)
     rates = rng.standard_normal((INSTANTS, order - 1, model.nv))
-    path = Path(found.unknowns, t, q, rates, rng.standard_normal((INSTANTS, found.unknowns.n_biases)))
+    path = StateTrajectory(found.layout, t, q, rates, rng.standard_normal((INSTANTS, found.layout.n_biases)))
     return found, path, readings, rng
 
 
 @pytest.mark.parametrize("order", [3, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_descends_by_what_it_says(kind, order):
-    own, path, readings, rng = trajectory(kind, order)
-    first = path.part(slice(0, 1)).moved(0.5 * rng.standard_normal((1, own.unknowns.size)))
+    own, path, readings, rng = estimation(kind, order)
+    first = path.part(slice(0, 1)).retract(0.5 * rng.standard_normal((1, own.layout.size)))
     P, _ = prior(own, rng)
-    equations = Linearised(own.unknowns, own.kinematic, np.full(own.model.nv, 50.0), Belief(first, P))
+    equations = Linearised(own.layout, own.kinematic, np.full(own.model.nv, 50.0), GaussianState(first, P))
     least = equations.about(path, readings)
     step, h = equations.sweep(least).step, 1e-6
-    ahead, behind = (equations.about(path.moved(x * step), readings).objective for x in (h, -h))
+    ahead, behind = (equations.about(path.retract(x * step), readings).objective for x in (h, -h))
     slope = (ahead - behind) / (2.0 * h)
     # the objective of the chain is a parabola, whose slope is −2 δ^T H δ at first, and 0 after the step
     assert slope == pytest.approx(-2.0 * _curvature(equations, path, readings, step), rel=1e-4)
 
 
-def _curvature(equations: Linearised, path: Path, readings, step: np.ndarray) -> float:
+def _curvature(equations: Linearised, path: StateTrajectory, readings, step: np.ndarray) -> float:
     """δ^T H δ of the chain along a step."""
     total = 0.0
     for part in equations.about(path, readings).parts:
@@ -80,18 +80,18 @@ def _curvature(equations: Linearised, path: Path, readings, step: np.ndarray) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_direction_that_is_held_stays_held_where_readings_turn_the_state(kind):
-    own, path, readings, rng = trajectory(kind, 3)
+    own, path, readings, rng = estimation(kind, 3)
     P, held = prior(own, rng)
-    start = path.part(slice(0, 1)).moved(0.5 * rng.standard_normal((1, own.unknowns.size)))
-    filter_ = Filter(own.unknowns, own.kinematic, np.full(own.model.nv, 50.0), gate=False)
-    found = filter_.updated(Belief(start, P), readings.part(slice(0, 1)))
-    away = found.path.beyond(start)
+    start = path.part(slice(0, 1)).retract(0.5 * rng.standard_normal((1, own.layout.size)))
+    filter_ = Filter(own.layout, own.kinematic, np.full(own.model.nv, 50.0), gate=False)
+    found = filter_.update(GaussianState(start, P), readings.part(slice(0, 1)))
+    away = found.path.local_coordinates(start)
     assert np.abs(away).max() > 0.05 and abs(away[: own.model.nv] @ held) < 1e-5
-    back = own.unknowns.turned(found.P, away, back=True)[: own.model.nv, : own.model.nv]
+    back = own.layout.transport(found.P, away, back=True)[: own.model.nv, : own.model.nv]
     assert held @ back @ held < 4.0 * HELD**2
 
 
-def flying(n: int, resting: bool) -> tuple[Linearised, Path, Readings, list[Unseen]]:
+def flying(n: int, resting: bool) -> tuple[Linearised, StateTrajectory, MeasurementData, list[Unseen]]:
     """(equations, a path that fits, readings, what nothing tells) of a body with an IMU that sees its velocity."""
     model, size = sd.random_tree(1, seed=0, joints=("free",)), np.array([0.1, 0.1, 0.1, 1.0, 1.0, 1.0])
     imu = (model.body_names[0], np.eye(4))
@@ -112,12 +112,12 @@ def flying(n: int, resting: bool) -> tuple[Linearised, Path, Readings, list[Unse
     qdd = 4.0 * size * np.cos(4.0 * t[:, None] + phase) * (not resting)
     shown = sd.predict(problem, np.array(q[:-1:10]), rates(t), qdd, state_sensors=True, seed=0)
     readings = read(problem, {"t": t, **{name: shown[name] for name in ("gyro", "speed", "acc")}})
-    own, kappa = Trajectory(problem, (), float(t[-1]), 3, False), np.full(6, 30.0)
-    belief, _ = own.belief(readings, None, kappa)
-    equations = Linearised(own.unknowns, own.kinematic, kappa, belief, own.gone)
-    found, converged = Smoother(equations, False).solve(own.first_path(belief, readings, kappa), readings)
-    assert converged and len(own.gone) == 4
-    return equations, found.path, readings, own.gone
+    own, kappa = EstimationProblem(problem, (), float(t[-1]), 3, False), np.full(6, 30.0)
+    belief, _ = own.initial_state(readings, None, kappa)
+    equations = Linearised(own.layout, own.kinematic, kappa, belief, own.gauge_directions)
+    found, converged = Smoother(equations, False).solve(own.initial_trajectory(belief, readings, kappa), readings)
+    assert converged and len(own.gauge_directions) == 4
+    return equations, found.path, readings, own.gauge_directions
 
 
 @pytest.mark.slow
@@ -129,41 +129,41 @@ def test_a_step_that_turns_and_shifts_the_robot_in_the_world_does_what_it_forete
     least = equations.about(path, other)
     swept = equations.sweep(least)
     assert np.abs(swept.step[:, :6]).max() > 0.3
-    plain, own = path.moved(swept.step), equations.moved(least, swept.step, other)
+    plain, own = path.retract(swept.step), equations.moved(least, swept.step, other)
     states = equations.sources[0]
-    np.testing.assert_allclose(states.at(own, other).r, states.at(plain, other).r, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(states.linearize(own, other).r, states.linearize(plain, other).r, rtol=0, atol=1e-10)
     away = [equations.about(x, other).objective - swept.least for x in (plain, own)]
     assert away[0] > 1e4 and away[1] < 0.1 * away[0]
 
 
 def test_biases_take_up_what_a_tilt_does_beyond_its_first_order():
     equations, path, readings, _ = flying(50, resting=True)
-    unknowns, source, tilt = equations.unknowns, equations.sources[1], 0.2
-    least, step = equations.about(path, readings), np.zeros((len(path), equations.unknowns.size))
-    J, place = source.at(path, readings).J[0], unknowns.biases["acc"].place
-    biases = np.arange(place.start, place.stop) + unknowns.n_states
+    layout, source, tilt = equations.layout, equations.sources[1], 0.2
+    least, step = equations.about(path, readings), np.zeros((len(path), equations.layout.size))
+    J, place = source.linearize(path, readings).J[0], layout.biases["acc"].place
+    biases = np.arange(place.start, place.stop) + layout.n_states
     step[:, 0], step[:, biases] = tilt, -tilt * np.linalg.solve(J[:, biases], J[:, 0])
-    paths = path, path.moved(step), equations.moved(least, step, readings)
-    before, plain, own = (source.at(x, readings).r for x in paths)
+    paths = path, path.retract(step), equations.moved(least, step, readings)
+    before, plain, own = (source.linearize(x, readings).r for x in paths)
     assert np.abs(plain - before).max() > 3.0 and np.abs(own - before).max() < 0.3
 
 
 @pytest.mark.parametrize("kind, tolerance", [("revolute", 1e-9), ("free", 1e-2)])
 def test_the_path_of_all_instants_is_the_one_that_goes_back_from_instant_to_instant(kind, tolerance):
-    own, path, readings, _ = trajectory(kind, 3)
-    filter_ = Filter(own.unknowns, own.kinematic, np.full(own.model.nv, 50.0))
-    belief, found, ahead = Belief(path.part(slice(0, 1)), 1e-4 * np.eye(own.unknowns.size)), [], []
+    own, path, readings, _ = estimation(kind, 3)
+    filter_ = Filter(own.layout, own.kinematic, np.full(own.model.nv, 50.0))
+    belief, found, ahead = GaussianState(path.part(slice(0, 1)), 1e-4 * np.eye(own.layout.size)), [], []
     for k in range(INSTANTS):
         if k:
-            belief = filter_.predicted(belief, float(path.t[k]))
+            belief = filter_.predict(belief, float(path.t[k]))
             ahead.append(belief)
-        belief = filter_.updated(belief, readings.part(slice(k, k + 1)))
+        belief = filter_.update(belief, readings.part(slice(k, k + 1)))
         found.append(belief)
     last, expected = filter_.path(found, ahead), filter_.backwards(found, ahead)
     for k, x in enumerate(expected):
-        off, moved = (last.part(slice(k, k + 1)).beyond(y.path) for y in (x, found[k]))
+        off, moved = (last.part(slice(k, k + 1)).local_coordinates(y.path) for y in (x, found[k]))
         assert np.abs(off).max() <= tolerance * np.abs(moved).max() + 1e-12, (np.abs(off).max(), np.abs(moved).max())
-    assert np.abs(last.part(slice(0, 1)).beyond(found[0].path)).max() > 1e-3
+    assert np.abs(last.part(slice(0, 1)).local_coordinates(found[0].path)).max() > 1e-3
     assert filter_.path(found[:1], []).t.tolist() == path.t[:1].tolist()
 
 
@@ -181,11 +181,11 @@ def test_a_linear_problem_takes_one_sweep_and_one_after_each_round():
     model, t = sd.chain(3, seed=1), 2e-3 * np.arange(40)
     problem = sd.Problem(model, [sd.JointPosition("all", noise=1e-3, name="encoders"), sd.ExternalWrench("all")])
     q = np.sin(np.outer(t, [3.0, 4.0, 5.0])) + 1e-3 * np.random.default_rng(0).standard_normal((40, 3))
-    readings, own = read(problem, {"t": t, "encoders": q}), Trajectory(problem, (), 0.08, 3, False)
+    readings, own = read(problem, {"t": t, "encoders": q}), EstimationProblem(problem, (), 0.08, 3, False)
     kappa = np.full(3, 10.0)
-    belief, _ = own.belief(readings, None, kappa)
-    equations = Counted(own.unknowns, own.kinematic, kappa, belief)
-    first = own.first_path(belief, readings, kappa)
+    belief, _ = own.initial_state(readings, None, kappa)
+    equations = Counted(own.layout, own.kinematic, kappa, belief)
+    first = own.initial_trajectory(belief, readings, kappa)
     best, converged = Smoother(equations).solve(first, readings)
     assert converged and equations.count == 1
     assert np.abs(equations.sweep(best).step).max() < 1e-9
@@ -199,9 +199,9 @@ def test_a_linear_problem_takes_one_sweep_and_one_after_each_round():
     np.testing.assert_allclose(found.covariances.dense(), again.covariances.dense(), rtol=1e-9, atol=1e-20)
 
 
-def prior(own: Trajectory, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def prior(own: EstimationProblem, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """(P, the direction (nv,) of the positions that it holds)."""
-    P = np.eye(own.unknowns.size)
+    P = np.eye(own.layout.size)
     held = rng.standard_normal(own.model.nv)
     held /= np.linalg.norm(held)
     P[: own.model.nv, : own.model.nv] -= (1.0 - HELD**2) * np.outer(held, held)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
 from sysdyn.estimation.kalman_smoother import Sparse
-from sysdyn.estimation.process_model import Motion, covariance, information, transition
+from sysdyn.estimation.process_model import ProcessModel, covariance, information, transition
 
 ORDERS = (3, 4)
 KINDS = ("free", "spherical", "planar", "revolute", "prismatic", "cylindrical", "helical")
@@ -34,14 +34,14 @@ def moved(model: sd.Model, state, step: np.ndarray):
     return model.integrate(q, step[:, 0]), rates + step[:, 1:]
 
 
-def slopes(motion: Motion, before, after, dt: np.ndarray) -> list[np.ndarray]:
+def slopes(motion: ProcessModel, before, after, dt: np.ndarray) -> list[np.ndarray]:
     """F0 and F1 (p nv, p nv) of the error of a pair of states, by the state before and after: central differences."""
     k, h, found = motion.order * motion.model.nv, 1e-5, []
     steps = h * np.concatenate([np.eye(k), -np.eye(k)])
     for which in (0, 1):
         pair = [tuple(np.repeat(x, 2 * k, axis=0) for x in state) for state in (before, after)]
         pair[which] = moved(motion.model, pair[which], steps)
-        e = motion.errors(*pair, np.repeat(dt, 2 * k))[0].reshape(2 * k, k)
+        e = motion.process_residual(*pair, np.repeat(dt, 2 * k))[0].reshape(2 * k, k)
         found.append((e[:k] - e[k:]).T / (2 * h))
     return found
 
@@ -50,13 +50,13 @@ def slopes(motion: Motion, before, after, dt: np.ndarray) -> list[np.ndarray]:
 def test_steps_errors_and_their_squares_of_joints_of_all_kinds(order):
     """Programs of joints that move in groups beside those of the model."""
     model, n, rng = sd.random_tree(9, seed=1, joints=KINDS), 7, np.random.default_rng(0)
-    motion, dt, density = Motion(model, order), rng.uniform(0.01, 0.3, n), rng.uniform(1.0, 30.0, model.nv)
+    motion, dt, density = ProcessModel(model, order), rng.uniform(0.01, 0.3, n), rng.uniform(1.0, 30.0, model.nv)
     before, after = states(model, order, rng, n), states(model, order, rng, n)
-    e, step = motion.errors(before, after, dt)
+    e, step = motion.process_residual(before, after, dt)
     phi = transition(dt, order)
     np.testing.assert_allclose(step, np.einsum("nj,njv->nv", phi[:, 0, 1:], before[1]), rtol=0, atol=1e-14)
     moved_on = model.integrate(before[0], step)
-    np.testing.assert_allclose(motion.stepped(before[0], step), moved_on, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(motion.retract(before[0], step), moved_on, rtol=0, atol=1e-13)
     np.testing.assert_allclose(e[:, 0], model.difference(moved_on, after[0]), rtol=0, atol=1e-11)
     np.testing.assert_allclose(e[:, 1:], after[1] - phi[:, 1:, 1:] @ before[1], rtol=0, atol=1e-13)
     expected = np.einsum("niv,nij,njv", e / density, information(dt, order), e / density)
@@ -72,18 +72,18 @@ def test_steps_errors_and_their_squares_of_joints_of_all_kinds(order):
 )
 def test_what_a_step_moves_follows_from_differences_of_its_error(seed, kinds, order, dt):
     model = sd.random_tree(3, seed=seed, joints=kinds)
-    rng, motion, dt = np.random.default_rng(seed), Motion(model, order), np.array([dt])
+    rng, motion, dt = np.random.default_rng(seed), ProcessModel(model, order), np.array([dt])
     before = states(model, order, rng)
-    q, rates = motion.predicted(*before, dt)
+    q, rates = motion.predict(*before, dt)
     after = moved(model, (q, rates), 0.4 * rng.standard_normal((1, order * model.nv)))
     F0, F1 = slopes(motion, before, after, dt)
     k, density = order * model.nv, rng.uniform(1.0, 30.0, model.nv)
     whole, c = np.arange(model.nv), np.zeros((1, k))
     (phi, spread), places = motion.alone(dt, density, whole), motion.pattern(whole)
-    motion.ahead(*motion.errors(before, after, dt), dt, density, whole, phi, spread, c)
+    motion.ahead(*motion.process_residual(before, after, dt), dt, density, whole, phi, spread, c)
     Phi, Q = (Sparse(x, at).dense(k, k) for x, at in zip((phi, spread), places, strict=True))
     np.testing.assert_allclose(F1 @ Phi[0], -F0, rtol=0, atol=2e-8)
-    np.testing.assert_allclose(F1 @ c[0], -motion.errors(before, after, dt)[0].reshape(-1), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(F1 @ c[0], -motion.process_residual(before, after, dt)[0].reshape(-1), rtol=0, atol=1e-8)
     noise = motion.noise(dt, density)[0]
     np.testing.assert_allclose(F1 @ Q[0] @ F1.T, noise, rtol=0, atol=1e-8 * noise.max())
 
@@ -96,11 +96,11 @@ def test_what_a_step_moves_follows_from_differences_of_its_error(seed, kinds, or
 )
 def test_transition_is_that_of_a_state_that_moves_as_predicted(seed, kinds, order):
     model = sd.random_tree(3, seed=seed, joints=kinds)
-    rng, motion = np.random.default_rng(seed), Motion(model, order)
+    rng, motion = np.random.default_rng(seed), ProcessModel(model, order)
     dt = rng.uniform(1e-3, 1.0, 4)
     before = states(model, order, rng, 4)
-    after = motion.predicted(*before, dt)
-    np.testing.assert_allclose(motion.errors(before, after, dt)[0], 0.0, atol=1e-12)
+    after = motion.predict(*before, dt)
+    np.testing.assert_allclose(motion.process_residual(before, after, dt)[0], 0.0, atol=1e-12)
     found = motion.transition(before[1], dt)
     for k in range(4):
         (q, rates), (q1, rates1) = (tuple(x[k : k + 1] for x in pair) for pair in (before, after))
@@ -152,7 +152,7 @@ def test_two_steps_are_one(order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_noise_of_all_degrees_of_freedom(order):
     model = sd.random_tree(4, seed=8)
-    motion, rng = Motion(model, order), np.random.default_rng(1)
+    motion, rng = ProcessModel(model, order), np.random.default_rng(1)
     nv, dt = model.nv, np.array([0.1, 0.7])
     density = rng.uniform(0.5, 2.0, nv)
     Q = motion.noise(dt, density)
@@ -166,16 +166,16 @@ def test_noise_of_all_degrees_of_freedom(order):
 @pytest.mark.parametrize("order", [0, 2, 5, "jerk"])
 def test_other_orders_are_refused(order):
     with pytest.raises(InvalidInput, match="order of motion"):
-        Motion(sd.chain(2), order)
+        ProcessModel(sd.chain(2), order)
 
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10_000), kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
 def test_errors_behind_a_step(seed, kinds):
     model = sd.random_tree(3, seed=seed, joints=kinds)
-    rng, motion = np.random.default_rng(seed), Motion(model)
+    rng, motion = np.random.default_rng(seed), ProcessModel(model)
     q, step, h = model.random_state(seed=seed)[0], 0.5 * rng.standard_normal(model.nv), 1e-5
-    J, there = motion.turned(step), model.integrate(q, step)
+    J, there = motion.right_jacobian(step), model.integrate(q, step)
     for k, e in enumerate(h * np.eye(model.nv)):
         ahead, behind = (model.difference(there, model.integrate(q, step + sign * e)) for sign in (1, -1))
         np.testing.assert_allclose(J[:, k], (ahead - behind) / (2 * h), rtol=0, atol=1e-8)

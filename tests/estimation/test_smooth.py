@@ -12,10 +12,10 @@ from robots import floating_tree
 
 import sysdyn as sd
 from sysdyn.errors import LogWarning
-from sysdyn.estimation.estimation_problem import Trajectory
+from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.gauss_newton import Smoother
-from sysdyn.estimation.residuals import Readings
-from sysdyn.estimation.state_trajectory import Path as States
+from sysdyn.estimation.residuals import MeasurementData
+from sysdyn.estimation.state_trajectory import StateTrajectory as States
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free
 
@@ -623,11 +623,11 @@ def test_variances_of_outputs_are_those_of_the_whole_covariance(coupled):
     """Joint by joint if nothing couples them, together if something does."""
     model, rng = sd.chain(3, seed=1), np.random.default_rng(0)
     problem = sd.Problem(model, [sd.JointPosition("all", noise=1e-3), sd.ExternalWrench("all", name="none")])
-    trajectory = Trajectory(problem, ("tau",), 1.0, 3, False)
-    source, own, n = trajectory.dynamics, trajectory.unknowns, 5
+    estimation = EstimationProblem(problem, ("tau",), 1.0, 3, False)
+    source, own, n = estimation.dynamics, estimation.layout, 5
     q, qd, qdd = model.random_state(seed=0, batch=n)
     path = States(own, np.arange(float(n)), q, np.stack([qd, qdd], axis=1), np.zeros((n, 0)))
-    readings = Readings(path.t, {}, {}, {})
+    readings = MeasurementData(path.t, {}, {}, {})
     X = rng.standard_normal((n, own.size, own.size))
     if not coupled:
         j = np.arange(own.size) % model.nv
@@ -640,6 +640,6 @@ def test_variances_of_outputs_are_those_of_the_whole_covariance(coupled):
         for i in range(own.size):
             d = np.zeros((1, own.size))
             d[0, i] = h
-            ahead, behind = (path.part(slice(k, k + 1)).moved(x) for x in (d, -d))
+            ahead, behind = (path.part(slice(k, k + 1)).retract(x) for x in (d, -d))
             J[:, i] = (sd.rnea(model, *(ahead.state().values())) - sd.rnea(model, *(behind.state().values())))[0] / 2e-6
         np.testing.assert_allclose(std[k], np.sqrt(np.diagonal(J @ P[k] @ J.T)), rtol=1e-6)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import sysdyn as sd
 from sysdyn.estimation.ekf_step import FilterStep
-from sysdyn.estimation.estimation_problem import Trajectory
-from sysdyn.estimation.residuals import EXACT_SHARE, FAR_SQUARED, Readings
-from sysdyn.estimation.state_trajectory import Path
+from sysdyn.estimation.estimation_problem import EstimationProblem
+from sysdyn.estimation.residuals import CHI2_THRESHOLD, EXACT_SHARE, MeasurementData
+from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.model.closures import Coupling
 
 
-def trajectory(model: sd.Model, order: int, *further: sd.Measurement) -> Trajectory:
+def estimation(model: sd.Model, order: int, *further: sd.Measurement) -> EstimationProblem:
     """Encoders, poses of the last body, a gyroscope with a bias that fades and an accelerometer with a constant one."""
     first, last = (model.body_names[0], np.eye(4)), (model.body_names[-1], np.eye(4))
     encoders = [sd.JointPosition("all", noise=1e-2, name="encoders")] if any(x.nv == 1 for x in model.joints) else []
@@ -26,50 +26,52 @@ def trajectory(model: sd.Model, order: int, *further: sd.Measurement) -> Traject
         sd.Accelerometer(last, noise=0.3, bias=sd.Constant(1.0), name="acc"), sd.ExternalWrench("all", name="none"),
         *further,
     ])  # fmt: skip
-    return Trajectory(problem, (), 1.0, order, False)
+    return EstimationProblem(problem, (), 1.0, order, False)
 
 
-def readings(own: Trajectory, rng: np.random.Generator, missing: float) -> Readings:
+def readings(own: EstimationProblem, rng: np.random.Generator, missing: float) -> MeasurementData:
     """Random readings of an instant, of which a share is missing."""
     y, active = {}, {}
     for m in (*own.problem.state_sensors, *own.problem.custom):
         size = len(m.components(own.model))
         y[m.name], active[m.name] = 0.3 * rng.standard_normal((1, size)), rng.random((1, size)) >= missing
     known = {x: np.zeros((1, own.problem.inputs[x].size)) for x in own.problem.known_quantities}
-    return Readings(np.zeros(1), y, active, known)
+    return MeasurementData(np.zeros(1), y, active, known)
 
 
-def begun(own: Trajectory, rng: np.random.Generator) -> tuple[Path, np.ndarray]:
+def begun(own: EstimationProblem, rng: np.random.Generator) -> tuple[StateTrajectory, np.ndarray]:
     """(random path of an instant, random covariance)."""
-    unknowns, model = own.unknowns, own.model
+    layout, model = own.layout, own.model
     q, rates = model.random_state(seed=int(rng.integers(1000)), batch=1)[0], (1, own.motion.order - 1, model.nv)
-    root = rng.standard_normal((unknowns.size, unknowns.size)) / unknowns.size**0.5
-    path = Path(unknowns, np.zeros(1), q, rng.standard_normal(rates), rng.standard_normal((1, unknowns.n_biases)))
-    return path, 0.1 * (root @ root.T) + 1e-4 * np.eye(unknowns.size)
+    root = rng.standard_normal((layout.size, layout.size)) / layout.size**0.5
+    path = StateTrajectory(
+        layout, np.zeros(1), q, rng.standard_normal(rates), rng.standard_normal((1, layout.n_biases))
+    )
+    return path, 0.1 * (root @ root.T) + 1e-4 * np.eye(layout.size)
 
 
-def updated(own: Trajectory, path: Path, P: np.ndarray, read: Readings, gate: bool):
+def updated(own: EstimationProblem, path: StateTrajectory, P: np.ndarray, read: MeasurementData, gate: bool):
     """(path, P, squared innovations) by the textbook: gain and covariance by dense matrices, source by source."""
     squares = 0.0
     for source in own.kinematic:
-        lines = source.at(path, read)
+        lines = source.linearize(path, read)
         J, r = lines.J[0], lines.r[0]
         keep = (J != 0.0).any(axis=1) | (r != 0.0)  # readings that depend on no unknown count in χ², too
         J, r, exact = J[keep], r[keep], lines.exact[keep]
         known = np.diagonal(J @ P @ J.T)
         far = r * r / (known + 1.0) if gate and source is own.states else np.zeros(len(r))
-        noise = np.where(exact, EXACT_SHARE**2 * known, np.maximum(far / FAR_SQUARED, 1.0))
+        noise = np.where(exact, EXACT_SHARE**2 * known, np.maximum(far / CHI2_THRESHOLD, 1.0))
         S = J @ P @ J.T + np.diag(noise)
         K = np.linalg.solve(S, J @ P).T
         step, P = -K @ r, P - K @ S @ K.T
         squares += r @ np.linalg.solve(S, r)
-        path, P = path.moved(step[None]), own.unknowns.turned(P, step)
+        path, P = path.retract(step[None]), own.layout.transport(P, step)
     return path, P, squares
 
 
-def agree(step: FilterStep, path: Path, P: np.ndarray, tolerance: float) -> None:
+def agree(step: FilterStep, path: StateTrajectory, P: np.ndarray, tolerance: float) -> None:
     found = step.path(0.0)
-    np.testing.assert_allclose(found.beyond(path), 0.0, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(found.local_coordinates(path), 0.0, rtol=0, atol=tolerance)
     np.testing.assert_allclose(step.P, P, rtol=0, atol=tolerance * np.abs(P).max())
 
 
@@ -80,18 +82,18 @@ def agree(step: FilterStep, path: Path, P: np.ndarray, tolerance: float) -> None
     order=st.sampled_from(ORDERS), dt=st.floats(1e-4, 0.3), missing=st.sampled_from((0.0, 0.3, 1.0)),
 )  # fmt: skip
 def test_steps_are_those_of_dense_matrices(seed, kinds, order, dt, missing):
-    own, rng = trajectory(sd.random_tree(3, seed=seed, joints=kinds), order), np.random.default_rng(seed)
+    own, rng = estimation(sd.random_tree(3, seed=seed, joints=kinds), order), np.random.default_rng(seed)
     density = rng.uniform(1.0, 30.0, own.model.nv)
-    (path, P), unknowns, span = begun(own, rng), own.unknowns, np.array([dt])
-    step = FilterStep(unknowns, own.kinematic, density, gate=True)
+    (path, P), layout, span = begun(own, rng), own.layout, np.array([dt])
+    step = FilterStep(layout, own.kinematic, density, gate=True)
     step.load(path, P)
     step.predict(dt)
-    n, F, Q = unknowns.n_states, np.zeros_like(P), np.zeros_like(P)
-    left, walk = (x[0] for x in unknowns.walk(span))
+    n, F, Q = layout.n_states, np.zeros_like(P), np.zeros_like(P)
+    left, walk = (x[0] for x in layout.bias_transition(span))
     F[:n, :n], F[n:, n:] = own.motion.transition(path.rates, span)[0], np.diag(left)
     Q[:n, :n], Q[n:, n:] = own.motion.noise(span, density)[0], np.diag(walk)
-    q, rates = own.motion.predicted(path.q, path.rates, span)
-    path, P = Path(unknowns, np.zeros(1), q, rates, left * path.biases), F @ P @ F.T + Q
+    q, rates = own.motion.predict(path.q, path.rates, span)
+    path, P = StateTrajectory(layout, np.zeros(1), q, rates, left * path.biases), F @ P @ F.T + Q
     agree(step, path, P, 1e-11)
     read, total = readings(own, rng, missing), 0.0
     for update in step.updates:
@@ -107,9 +109,9 @@ def test_steps_are_those_of_dense_matrices(seed, kinds, order, dt, missing):
 
 def test_couplings_of_joints_hold():
     model = sd.chain(4, seed=2).replace(closures=(Coupling("joint2", "joint0", (0.1, -0.5, 0.3)),))
-    own, rng = trajectory(model, 3), np.random.default_rng(0)
+    own, rng = estimation(model, 3), np.random.default_rng(0)
     path, P = begun(own, rng)
-    read, step = readings(own, rng, 0.0), FilterStep(own.unknowns, own.kinematic, np.ones(4), gate=True)
+    read, step = readings(own, rng, 0.0), FilterStep(own.layout, own.kinematic, np.ones(4), gate=True)
     step.load(path, P)
     for update in step.updates:
         update.read(read, 0.0)
@@ -119,13 +121,13 @@ def test_couplings_of_joints_hold():
 
 
 def test_a_reading_beyond_belief_counts_as_if_it_were_at_the_limit():
-    own, rng = trajectory(sd.chain(3, seed=1), 3), np.random.default_rng(0)
+    own, rng = estimation(sd.chain(3, seed=1), 3), np.random.default_rng(0)
     path, P = begun(own, rng)
     read = readings(own, rng, 0.0)
     read.y["encoders"][0] = path.q[0]
     read.y["encoders"][0, 1] += 10.0
     for gate in (True, False):
-        step = FilterStep(own.unknowns, own.kinematic, np.ones(3), gate)
+        step = FilterStep(own.layout, own.kinematic, np.ones(3), gate)
         step.load(path, P)
         update = step.updates[0]
         update.read(read, 0.0)
@@ -139,10 +141,10 @@ def test_a_reading_beyond_belief_counts_as_if_it_were_at_the_limit():
 
 def test_rows_that_cannot_be_computed_say_nothing():
     inverse = sd.StateFunction("inverse", lambda ctx: [1.0 / ctx.q[0]], ["x"], noise=0.1)
-    own, rng = trajectory(sd.chain(3, seed=1), 3, inverse), np.random.default_rng(0)
+    own, rng = estimation(sd.chain(3, seed=1), 3, inverse), np.random.default_rng(0)
     path, P = begun(own, rng)
     path.q[0, 0] = 0.0
-    read, step = readings(own, rng, 0.0), FilterStep(own.unknowns, own.kinematic, np.ones(3), gate=False)
+    read, step = readings(own, rng, 0.0), FilterStep(own.layout, own.kinematic, np.ones(3), gate=False)
     step.load(path, P)
     for update in step.updates:
         update.read(read, 0.0)
@@ -152,9 +154,9 @@ def test_rows_that_cannot_be_computed_say_nothing():
 
 
 def test_rows_of_which_no_variance_is_positive_are_told():
-    own, rng = trajectory(sd.chain(3, seed=1), 3), np.random.default_rng(0)
+    own, rng = estimation(sd.chain(3, seed=1), 3), np.random.default_rng(0)
     path, P = begun(own, rng)
-    step = FilterStep(own.unknowns, own.kinematic, np.ones(3), gate=False)
+    step = FilterStep(own.layout, own.kinematic, np.ones(3), gate=False)
     step.load(path, -1e3 * P)
     step.updates[0].read(readings(own, rng, 0.0), 0.0)
     with pytest.raises(np.linalg.LinAlgError, match="row 0 of the readings"):
