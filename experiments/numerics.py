@@ -32,7 +32,7 @@ from sysdyn.errors import AccuracyWarning, BackendUnavailable
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.check import ZERO
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.pivoted_solves import reference
+from sysdyn.offline.pivoted_lu import reference
 from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states, stacked
 from sysdyn.problem import Problem
 from sysdyn.program.graph import is_constant

@@ -16,7 +16,7 @@ import numpy as np
 from sysdyn.equations.system import System
 from sysdyn.measurements.input_names import NOISE, SWITCH, group_of
 from sysdyn.model import Model
-from sysdyn.offline.pivoted_solves import reference
+from sysdyn.offline.pivoted_lu import reference
 from sysdyn.offline.report import DIFFERENCE, FEW_FALLBACKS, GOOD_ERROR, INACCURATE, StabilityReport
 from sysdyn.offline.sampling import (
     CHECK_SEED,

@@ -27,7 +27,7 @@ from sysdyn.offline.check import relative_difference, relative_differences, with
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.options import CUSTOM, Options
 from sysdyn.offline.order_selection import FEW_LIMIT, OrderSelection
-from sysdyn.offline.pivoted_solves import reference
+from sysdyn.offline.pivoted_lu import reference
 from sysdyn.offline.report import BACKWARD_ERROR, PIVOTED_RATIO, Choice, Compiled
 from sysdyn.offline.sampling import PASSES_SEED, VERIFIED_STATES, is_singular, sample_states
 from sysdyn.offline.single import check_single

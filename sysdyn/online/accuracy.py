@@ -9,7 +9,7 @@ import numpy as np
 import scipy  # loads scipy.sparse at first use
 
 from sysdyn.equations.system import System
-from sysdyn.online.pivoted import PivotedSolution, solve_pivoted
+from sysdyn.offline.pivoted_lu import PivotedSolution, solve_pivoted
 from sysdyn.sparse.condition import inverse_norm
 
 # Rounding errors of each term of D d + b: coefficients are sums of a few products, four rounding units.

@@ -10,11 +10,11 @@ from sysdyn.equations.backward_error import residual_of
 from sysdyn.errors import SingularState, at_states, few
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.options import Options
+from sysdyn.offline.pivoted_lu import solve_pivoted
 from sysdyn.offline.sampling import reach
 from sysdyn.online.calls import Calls, Result
 from sysdyn.online.double_double import DoubleDoubleFallback
 from sysdyn.online.minimum_norm import ConstraintWrenches
-from sysdyn.online.pivoted import solve_pivoted
 from sysdyn.online.redundancy import FullSystem, Reduction
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT

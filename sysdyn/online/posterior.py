@@ -20,7 +20,8 @@ from sysdyn.errors import SingularState, UnknownName, at_states, check_among
 from sysdyn.files import cache
 from sysdyn.offline.check import with_ranges
 from sysdyn.offline.compile import ordered_system
-from sysdyn.offline.covariance import SHARES, Covariance, LinearTerms, SymbolicCovariance, dense_estimates, limits_of
+from sysdyn.offline.covariance import SHARES, SymbolicCovariance, limits_of
+from sysdyn.offline.dense_estimate import Covariance, LinearTerms, dense_estimates
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import Choice

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sysdyn.offline.covariance import DenseEstimate
+from sysdyn.offline.dense_estimate import DenseEstimate
 from sysdyn.program.groups import Arrays, Groups
 
 

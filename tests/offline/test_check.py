@@ -33,7 +33,7 @@ from sysdyn.offline.check import (
 )
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
-from sysdyn.offline.pivoted_solves import reference
+from sysdyn.offline.pivoted_lu import reference
 from sysdyn.offline.report import FEW_FALLBACKS, MOST_FALLBACKS
 from sysdyn.offline.sampling import CHECK_SEED, FARTHEST, NEAR, is_singular, sample_states, travelled
 from sysdyn.problem import Problem

@@ -16,7 +16,7 @@ from sysdyn.codegen.interpreter import numpy_functions
 from sysdyn.frameworks import casadi
 from sysdyn.offline.check import SampledStates
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.pivoted_solves import reference
+from sysdyn.offline.pivoted_lu import reference
 from sysdyn.offline.sampling import is_singular, order_samples
 from sysdyn.online.solver import Solver
 from sysdyn.program.graph import is_constant

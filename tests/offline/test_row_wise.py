@@ -13,8 +13,8 @@ import sysdyn as sd
 from sysdyn.equations.backward_error import residual_at, residual_of
 from sysdyn.errors import SingularState
 from sysdyn.model import Free, Model, Planar, Prismatic, Revolute, Spherical
+from sysdyn.offline.pivoted_lu import solve_pivoted
 from sysdyn.offline.sampling import FARTHEST, NEAR, lengths, limits, reach, sample_states
-from sysdyn.online.pivoted import solve_pivoted
 from sysdyn.online.solver import Solver
 from sysdyn.program.opcodes import OUT_OF_RANGE
 

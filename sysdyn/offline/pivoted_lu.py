@@ -1,27 +1,31 @@
-"""Reference solutions at single states by pivoted LU, or by QR if there are more equations than unknowns."""
+"""Solutions at single states by LU with partial pivoting, or by QR if there are more equations than unknowns."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
+from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.backward_error import residual_of
 from sysdyn.equations.system import SINGULAR, System
+from sysdyn.offline.dense_estimate import DenseEstimate
 from sysdyn.sparse.condition import balance, inverse_norm
+from sysdyn.sparse.double_double import DoubleDouble, iterative_refinement
 from sysdyn.sparse.superlu import factors
 
-# Refinement steps of reference solutions (three reach the last bit).
-REFINED = 3
-# Backward error after refinement beyond which the solve is repeated with the scaling of the state: 45 rounding units.
-LEFT = 1e-14
-# Greatest number of reweightings of least squares, and least terms of a row relative to natural ones.
-WEIGHINGS, SMALL_TERMS = 4, 1e-6
+# Refinement steps in double precision (three reach the last bit).
+REFINEMENTS = 3
+# Greatest number of reweightings of least squares, and the backward error at which they stop: 45 rounding units.
+WEIGHTINGS, CONVERGED = 4, 1e-14
+# Least terms of a row relative to natural ones, in the weights of least squares (chosen).
+SMALL_TERMS = 1e-6
 # Relative pivot below which it is a rounding error: 4.5 rounding units. Reweighting may raise a pivot below SINGULAR
 # that is due to units.
-NO_ROUNDING = 1e-15
+ROUNDING_PIVOT = 1e-15
 
 
 class Reference(NamedTuple):
@@ -33,39 +37,66 @@ class Reference(NamedTuple):
 
 
 def reference(system: System, inputs: dict[str, np.ndarray]) -> Reference:
-    """Reference solutions at N states for the check of a program; NaN if exactly singular.
-
-    Solved by SuperLU with partial pivoting and equilibration. If the backward error after refinement exceeds `LEFT`,
-    the solve is repeated with the scaling of that state.
-    """
+    """Solutions at N states in double precision, for the check of a program; NaN at exactly singular states."""
     entries, b = system.values_at(inputs, len(inputs["q"]))
-    plain, d = np.zeros((2, len(entries), system.layout.n))
+    plain, refined = np.zeros((2, len(entries), system.layout.n))
     for k in range(len(entries)):
-        plain[k, system.columns], d[k, system.columns] = _solved(system, entries[k], b[k], system.scaling)
+        lu = PivotedLU.of(system, entries[k], system.scaling)
+        plain[k, system.columns] = -lu.solve(b[k]) if lu else math.nan
+        refined[k, system.columns] = refine(lu, b[k]) if lu else math.nan
     with np.errstate(all="ignore"):
-        error = residual_of(system, entries, b, d).backward_error
-        for k in np.flatnonzero(error > LEFT).tolist():
-            other = d[k : k + 1].copy()
-            other[0, system.columns] = _solved(system, entries[k], b[k], system.scaling_at(entries[k]))[1]
-            better = residual_of(system, entries[k : k + 1], b[k : k + 1], other).backward_error[0]
-            if better < error[k]:
-                d[k], error[k] = other[0], better
-    return Reference(plain, d, error)
+        error = residual_of(system, entries, b, refined).backward_error
+    return Reference(plain, refined, error)
 
 
-def _solved(
-    system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """(plain, refined) unknowns at one state; NaN if the matrix is exactly singular."""
-    lu = PivotedLU.of(system, entries, scaling)
-    undefined = np.full(len(system.columns), math.nan)
-    return (undefined, undefined) if lu is None else (-lu.solve(b), refine(lu, b))
+class PivotedSolution(NamedTuple):
+    """Solution of D d + b = 0 at one state: unknowns (columns,), and the factors of D or None."""
+
+    system: System
+    unknowns: np.ndarray
+    b: np.ndarray
+    factorisation: PivotedLU | OrthogonalColumns | None
+
+    @property
+    def d(self) -> np.ndarray:
+        """Unknowns (layout.n,) in the full layout."""
+        d = np.zeros(self.system.layout.n)
+        d[self.system.columns] = self.unknowns
+        return d
+
+
+def solve_pivoted(system: System, inputs: Mapping[str, np.ndarray]) -> PivotedSolution | None:
+    """Solve at one state to double precision; None at singular states, or if the refinement does not converge.
+
+    LU with partial pivoting, its condition number, and iterative refinement with double-double residuals. Orthogonal
+    factors solve systems with more equations than unknowns. inputs: {group: (size,)}.
+    """
+    entries, b = system.values_double_double(inputs)
+    if system.shape[0] > system.shape[1]:
+        orthogonal = OrthogonalColumns.of(system, entries.high, b.high)
+        return orthogonal and PivotedSolution(system, refine(orthogonal, b.high), b.high, orthogonal)
+    clean = system.drop_rounding(entries.high)
+    lu = PivotedLU.of(system, clean, system.scaling)
+    if lu is None or not lu.reciprocal_condition >= SINGULAR:
+        if not system.solvability(entries.high, SINGULAR) >= SINGULAR:
+            return None
+        lu = PivotedLU.of(system, clean, system.scaling_at(clean))  # in the units of this state
+    unknowns = None
+    if lu is not None:
+        right = DoubleDouble(b.high[:, None], b.low[:, None])
+        unknowns = iterative_refinement(lu.solve, *system.coordinates, entries, right, lu.columns)
+    if unknowns is not None:
+        return PivotedSolution(system, unknowns[:, 0], b.high, lu)
+    if isinstance(system, AugmentedSystem):  # multipliers square the condition number
+        estimate = DenseEstimate(system, inputs)
+        return PivotedSolution(system, estimate.solution, b.high, lu) if estimate.converged else None
+    return None
 
 
 def refine(factorisation: PivotedLU | OrthogonalColumns, b: np.ndarray) -> np.ndarray:
-    """Solution d of D d + b = 0 after `REFINED` steps of iterative refinement."""
+    """Solution d of D d + b = 0 after `REFINEMENTS` steps of iterative refinement in double precision."""
     D, d = factorisation.D, -factorisation.solve(b)
-    for _ in range(REFINED):
+    for _ in range(REFINEMENTS):
         d = d - factorisation.solve(D @ d + b)
     return d
 
@@ -131,10 +162,10 @@ class OrthogonalColumns(NamedTuple):
         D, clean = system.matrix(entries), system.drop_rounding(entries)
         rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
         dense, accepted, full, regular = system.matrix(clean).toarray(), None, np.zeros((1, system.layout.n)), False
-        for _ in range(WEIGHINGS):
+        for _ in range(WEIGHTINGS):
             Q, R, order = scipy.linalg.qr(rows[:, None] * dense * columns, mode="economic", pivoting=True)
             pivots = np.abs(np.diag(R))
-            if not pivots[-1] > NO_ROUNDING * pivots[0]:
+            if not pivots[-1] > ROUNDING_PIVOT * pivots[0]:
                 break
             regular |= bool(pivots[-1] > SINGULAR * pivots[0])
             last = OrthogonalColumns(D, rows, columns, Q, R, order)
@@ -144,7 +175,7 @@ class OrthogonalColumns(NamedTuple):
                 break
             if regular:
                 accepted = last
-                if residual_of(system, entries[None], b[None], full).backward_error[0] <= LEFT:
+                if residual_of(system, entries[None], b[None], full).backward_error[0] <= CONVERGED:
                     break
             natural = abs(D) @ (columns * np.abs(x / columns).max(initial=0.0))
             terms = np.maximum(abs(D) @ np.abs(x) + np.abs(b), SMALL_TERMS * natural)
