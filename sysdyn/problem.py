@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.diagnosis.diagnose import diagnose
-from sysdyn.diagnosis.report import Diagnosis
-from sysdyn.equations.augmented import AugmentedSystem
-from sysdyn.equations.formulation import formulate
-from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import IgnoredWarning, InvalidInput, check_among, few, warn
 from sysdyn.files import html
 from sysdyn.measurements.constraints import Contact, ContactWrench, JointCoupling, closures, pushing
 from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.measurements.linear import MotorTorque
 from sysdyn.measurements.measurement import Measurement, Output
-from sysdyn.measurements.overview import equations, unknowns
 from sysdyn.measurements.statement import Statement, switches
 from sysdyn.model import Model
 from sysdyn.model.closures import Loop
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
+
+if TYPE_CHECKING:
+    from sysdyn.diagnosis.report import Diagnosis
+    from sysdyn.equations.augmented import AugmentedSystem
+    from sysdyn.equations.system import BlockSystem
 
 
 class Problem(Statement):
@@ -81,6 +81,11 @@ class Problem(Statement):
         propagate, names = propagate and not self.noisy, named_passes(passes)
 
         def build() -> BlockSystem | AugmentedSystem:
+            # lazy imports in this class: a compiled problem from the cache needs no equations
+            from sysdyn.equations.augmented import AugmentedSystem
+            from sysdyn.equations.formulation import formulate
+            from sysdyn.equations.system import BlockSystem
+
             plain = BlockSystem(formulate(self, layout, known, propagate, names, outputs))
             return AugmentedSystem(plain) if self.noisy else plain
 
@@ -113,6 +118,8 @@ class Problem(Statement):
         UnknownName
             If `active` names something that is not Switchable.
         """
+        from sysdyn.diagnosis.diagnose import diagnose
+
         sensors = {m.name for m in self.switchable}
         modes = {name: on for name, on in switches(active) if self.switchable_constraints and name not in sensors}
         others = {name: on for name, on in switches(active) if name not in modes}
@@ -123,6 +130,8 @@ class Problem(Statement):
         return diagnosis
 
     def _repr_html_(self) -> str:
+        from sysdyn.measurements.overview import equations, unknowns
+
         head = repr(self).splitlines()[0]
         return html.fragment(html.text(head), html.table(equations(self)), html.table(unknowns(self)))
 

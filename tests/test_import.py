@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 
 # Some programs need these, and only a few of what they call.
 LATER = (
-    "networkx", "lxml", "matplotlib", "typer", "rich", "scipy.sparse", "scipy.linalg", "scipy.optimize", "scipy.stats",
-    "casadi", "mujoco", "pandas", "pyarrow", "sysdyn.app", "sysdyn.data", "sysdyn.views",
+    "networkx", "lxml", "matplotlib", "typer", "rich", "scipy", "scipy.linalg", "scipy.stats", "numpy.ma",
+    "casadi", "mujoco", "pandas", "pyarrow", "tomllib", "sysdyn.app", "sysdyn.data", "sysdyn.views", "sysdyn.equations",
+    "sysdyn.diagnosis", "sysdyn.recursions", "sysdyn.reference", "sysdyn.offline.compile", "sysdyn.codegen.partition",
 )  # fmt: skip
 # All calls need these, but not the import by itself.
 CALLED = ("numpy", "llvmlite", "sysdyn.model", "sysdyn.online")

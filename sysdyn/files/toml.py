@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from sysdyn.errors import FileError, SysdynError, checked_path
 
 # Tokens of the statement splitter: strings and comments first, then brackets and line ends.
@@ -19,13 +17,6 @@ _TOKENS = re.compile(
 )
 # Path of a value: keys and array indices from the root, such as ("measurement", 2, "type").
 KeyPath = tuple[str | int, ...]
-
-
-def to_plain(x: Any) -> Any:
-    """Convert arrays and tuples to lists, as in JSON and TOML."""
-    if isinstance(x, np.ndarray):
-        return x.tolist()
-    return [to_plain(part) for part in x] if isinstance(x, (tuple, list)) else x
 
 
 class Document:

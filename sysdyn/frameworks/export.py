@@ -9,18 +9,18 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.codegen import c_project
-from sysdyn.codegen.c99 import Description
 from sysdyn.errors import InvalidInput, ProblemError, check_among
-from sysdyn.frameworks import casadi, jax, torch
-from sysdyn.frameworks.traced import FrameworkFunction
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import Runner
+
+if TYPE_CHECKING:  # each exporter is imported at its first use
+    from sysdyn.codegen.c99 import Description
+    from sysdyn.frameworks.traced import FrameworkFunction
 
 ProductT = TypeVar("ProductT")
 
@@ -92,6 +92,8 @@ class Exportable(ABC):
             If no state has finite results, or if rounding errors exceed 1e-7 ("float64") or 0.01 ("float32") relative
             to the largest entry of a result. The tolerance of the exported test is ten times the rounding error.
         """
+        from sysdyn.codegen import c_project
+
         exported = self.exported_program(name)
         if states is None:
             samples = exported.states()
@@ -122,6 +124,8 @@ class Exportable(ABC):
         BackendUnavailable
             If CasADi is not installed.
         """
+        from sysdyn.frameworks import casadi
+
         exported = self.exported_program(name)
         return casadi.function(exported.executable.program, exported.name)
 
@@ -149,6 +153,8 @@ class Exportable(ABC):
         with respect to its entries, after normalisation of quaternions. States with failed pivots use the fallback of
         calls.
         """
+        from sysdyn.frameworks import jax
+
         return jax.function(self.framework_function(_checked(on_singular)))
 
     def to_torch(self, on_singular: str = "nan") -> Callable:
@@ -171,6 +177,8 @@ class Exportable(ABC):
         InvalidInput
             In calls, for tensors of wrong shapes or types.
         """
+        from sysdyn.frameworks import torch
+
         exported = self.framework_function(_checked(on_singular))
         if exported.real is not DOUBLE:
             raise ProblemError("functions of PyTorch compute in float64: compile without real='float32'")

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.files.toml import to_plain
-from sysdyn.program.arrays import float_array
+from sysdyn.program.arrays import float_array, to_plain
 
 # Limits of standard deviations: products of variances with squares of lengths and masses stay within range (chosen).
 SMALLEST, LARGEST = 1e-60, 1e60

@@ -20,7 +20,6 @@ from typing import Any, Self
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
-from sysdyn.files.toml import to_plain
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.bias_models import Drift
 from sysdyn.measurements.linear import numbers, zeros
@@ -31,6 +30,7 @@ from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.kinematics import path
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH, WRENCHES
 from sysdyn.model.se3 import checked_pose, cross, translation, unskew
+from sysdyn.program.arrays import to_plain
 from sysdyn.program.graph import sqrt
 
 # A kind of contact or joint: its name, or the components that it holds.

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput, check_among
-from sysdyn.files.toml import to_plain
 from sysdyn.measurements.bias_models import Drift, drift_of
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
 from sysdyn.model.closures import friction_torque
 from sysdyn.model.model import COULOMB_VELOCITY
 from sysdyn.model.quantities import QUANTITY, user_visible
-from sysdyn.program.arrays import finite_array
+from sysdyn.program.arrays import finite_array, to_plain
 from sysdyn.program.groups import slices
 
 # Coefficients: numbers, or a function of (q, q̇) that gives an array of floats or expressions.

@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, check_among
-from sysdyn.files.toml import to_plain
 from sysdyn.measurements.bias_models import Drift, drift_of, drift_part
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, FrameRef, Measurement, Names, find_frame, moving_frame
@@ -29,6 +28,7 @@ from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES
 from sysdyn.model.quantities import UNIT_OF
 from sysdyn.model.se3 import X_inverse, checked_pose, cross_force
+from sysdyn.program.arrays import to_plain
 from sysdyn.program.graph import is_zero
 
 # Coefficients (m, size) of an equation, by quantity and the name of its joint or body.

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName, check_among, few, warn
 from sysdyn.files import html
 from sysdyn.files.html import TextTable
-from sysdyn.files.toml import to_plain
 from sysdyn.model.closures import (
     Closure,
     CoupledJoint,
@@ -45,7 +44,7 @@ from sysdyn.model.validate import (
     checked_placement,
     implausibility,
 )
-from sysdyn.program.arrays import batch_axes, broadcast_shapes, finite_array, float_array
+from sysdyn.program.arrays import batch_axes, broadcast_shapes, finite_array, float_array, to_plain
 from sysdyn.program.groups import slices
 
 GRAVITY = (0.0, 0.0, -9.81)  # Default gravity in base coordinates [m/s²].

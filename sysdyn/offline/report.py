@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sysdyn.offline.sampling import FARTHEST
 from sysdyn.passes import PAPER
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
-from sysdyn.sparse.lu import Pivots
+
+if TYPE_CHECKING:
+    from sysdyn.sparse.lu import Pivots
 
 # Limits of an acceptable program: backward error, difference from a pivoted solve (a hundredth of online limits).
 BACKWARD_ERROR, DIFFERENCE = 1e-9, 3e-10
@@ -20,6 +22,8 @@ GOOD_ERROR = 1e-11
 FEW_FALLBACKS, MOST_FALLBACKS = 0.08, 0.3
 # Difference from a pivoted solve beyond which compilation warns: single precision.
 INACCURATE = 1e-6
+# Loss in single precision beyond which a state needs double precision: three of seven digits.
+GREATEST_LOSS = 1e3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +63,10 @@ class StabilityReport:
     pivoted_difference: float
     least_pivot: float
     least_pivot_name: str
+    verified_range: float
     sign_changes: int = 0
     singular: int = 0
     fallback: int = 0
-    verified_range: float = FARTHEST
     single_error: float = 0.0
     single_median: float = 0.0
     single_loss: float = 0.0
@@ -144,6 +148,8 @@ class Choice:
     @property
     def pivots(self) -> Pivots:
         """Row and column of each pivot, and the rows to rotate before it: the arguments of `eliminate`."""
+        from sysdyn.sparse.lu import Pivots
+
         return Pivots(self.row_perm, self.col_perm, dict(self.rotated_with))
 
     @property

@@ -19,14 +19,12 @@ from sysdyn.codegen import interpreter
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.offline.check import SampledStates, StateArrays, relative_difference, with_ranges
 from sysdyn.offline.options import Options
-from sysdyn.offline.report import Compiled
+from sysdyn.offline.report import GREATEST_LOSS, Compiled
 from sysdyn.offline.sampling import NEAR
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE
 
-# Loss beyond which a state needs double precision: three of seven digits.
-GREATEST_LOSS = 1e3
 # Random perturbations of the inputs; the greatest effect counts, because a single one may hardly change the results.
 DRAWS = 4
 # Errors are relative to at least this share of the typical size of a quantity (units differ).

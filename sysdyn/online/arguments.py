@@ -14,15 +14,14 @@ from sysdyn.errors import InvalidInput, PlausibilityWarning, check_among, warn
 from sysdyn.measurements.input_names import VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.noise import FAR, noise_of
+from sysdyn.model.positions import normalised, reject_beyond_limits, scalar_first
 from sysdyn.model.quantities import KnownQuantities
-from sysdyn.online.constraint_errors import warn_of_followers
 from sysdyn.online.redundancy import Reduction
 from sysdyn.problem import Problem
-from sysdyn.program.arrays import DOUBLES, as_array, batch_axes, broadcast_shapes, float_array, reject_masked
+from sysdyn.program.arrays import DOUBLES, as_array, batch_axes, broadcast_shapes, float_array, is_masked, reject_masked
 from sysdyn.program.autodiff import COTANGENTS, TANGENTS, split_vector_argument
 from sysdyn.program.groups import Group, Groups, bind_arguments
 from sysdyn.program.labels import array_by_label, as_frame, column_labels, frame_array, match_labels
-from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
 from sysdyn.runtime.native_calls import Argument, CallPattern
 
 # Values by the name of a measurement, quantity or parameter.
@@ -356,7 +355,7 @@ class Inputs:
             m = self.measurements[name][0]
             if not zero_copy and (frame := as_frame(value)) is not None:
                 value = array_by_label(f"y[{name!r}]", frame, self.problem.values[name].labels)
-            elif not zero_copy and name in self.switches and np.ma.is_masked(value):
+            elif not zero_copy and name in self.switches and is_masked(value):
                 value = self._switched_off(by_group, name, value)
             x = value if zero_copy else self._sized(name, value)
             if not isinstance(m, RawMeasurement) or value_group(name) in self.sizes:
@@ -374,7 +373,7 @@ class Inputs:
 
     def _unpacked(self, y: Any) -> dict[str, np.ndarray]:
         """Unpack y to {measurement: (…, m)}; masks are kept, and a DataFrame may lack measurements."""
-        if np.ma.is_masked(y):
+        if is_masked(y):
             gone = self.problem.unpack(np.ma.getmaskarray(y))
             parts = self.problem.unpack(np.ma.getdata(y))
             return {name: np.ma.array(x, mask=gone[name]) for name, x in parts.items()}
@@ -435,7 +434,9 @@ class Inputs:
 
     def warn_of_followers(self, q: np.ndarray, qd: np.ndarray) -> None:
         """Warn once if q or q̇ of a follower contradicts its leader."""
-        if not self._followers_warned:
+        if self.problem.couplings and not self._followers_warned:
+            from sysdyn.online.constraint_errors import warn_of_followers
+
             self._followers_warned = warn_of_followers(self.problem, q, qd)
 
     def _reject_wrenches(self, arrays: dict[str, np.ndarray]) -> None:

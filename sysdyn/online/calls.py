@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property, partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from sysdyn.diagnosis.diagnose import undetermined_at
-from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.measurements.input_names import label_of
+from sysdyn.model.positions import reject_large_angles
 from sysdyn.online.arguments import ArgPath, Arguments, InputMap, Inputs
 from sysdyn.online.redundancy import FullSystem
 from sysdyn.program.arrays import is_readable_in_place
 from sysdyn.program.groups import Arrays, Groups
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT, WEAK_PIVOT
-from sysdyn.reference.generic import reject_large_angles
 from sysdyn.runtime.native import extension
 from sysdyn.runtime.native_calls import Batch, CallPattern, ResultLayout, batch, single_state_call
 from sysdyn.runtime.runner import BoundCall, Runner, check_threads, require_disjoint
+
+if TYPE_CHECKING:  # rarely needed
+    from sysdyn.diagnosis.switches import Switches
 
 # Most call signatures with a fast path (chosen).
 MAX_SIGNATURES = 64
@@ -245,6 +246,8 @@ class Calls(Generic[Key]):
 
     @cached_property
     def _switches(self) -> Switches:
+        from sysdyn.diagnosis.switches import Switches
+
         return Switches(self.inputs.problem.system())
 
     def _lacks_sensors(self, constants: np.ndarray) -> bool:
@@ -282,6 +285,8 @@ class Calls(Generic[Key]):
             return
         deficient = np.flatnonzero(self._switches.undetermined_mask(arrays, n))
         if len(deficient):
+            from sysdyn.diagnosis.diagnose import undetermined_at
+
             first = {name: np.broadcast_to(x, (n, x.shape[-1]))[deficient[:1]] for name, x in arrays.items()}
             free = undetermined_at(self.inputs.problem.system(), first)
             raise SingularState(

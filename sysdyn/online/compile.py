@@ -27,18 +27,13 @@ from sysdyn.errors import (
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.offline.cache_key import cache_key
-from sysdyn.offline.compile import compile_program
 from sysdyn.offline.options import CUSTOM, Equations, Options, requested_outputs
-from sysdyn.offline.order_selection import custom_permutations
-from sysdyn.offline.report import Compiled, StabilityReport
-from sysdyn.offline.single import GREATEST_LOSS
+from sysdyn.offline.report import GREATEST_LOSS, Compiled, StabilityReport
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
-from sysdyn.online.overdetermined import TOLERANCE
 from sysdyn.online.progress import progress_callback
-from sysdyn.online.redundancy import Reduction, remove_redundant
+from sysdyn.online.redundancy import TOLERANCE, Reduction, remove_redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
-from sysdyn.online.switching import SwitchingSolver, check_switches
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
 from sysdyn.runtime.real import DOUBLE, real_of
@@ -145,6 +140,8 @@ def compile(
         )
     compile_problem = partial(_compiled, ordering=ordering, on_singular=on_singular, check_limits=check_limits)
     if problem.switchable_constraints:
+        from sysdyn.online.switching import SwitchingSolver, check_switches  # rarely needed
+
         check_switches(problem, ordering)
         return SwitchingSolver(problem, options, compile_problem, on_singular, progress, check_limits)
     return compile_problem(problem, options, progress)
@@ -190,12 +187,16 @@ def _built(
     if reduction:
         problem, options = reduction.reduced, replace(options, outputs=reduction.outputs(options.outputs))
     if not isinstance(ordering, str):
+        from sysdyn.offline.order_selection import custom_permutations  # rarely needed
+
         options = replace(options, custom_order=custom_permutations(problem, ordering, options.equations))
     key = cache_key(problem, options)
     stored = cache.load(key) if key else None
     if stored is not None:
         with suppress(SysdynError):  # a damaged entry, or one of another problem
             return problem, options, storage.unpack(stored, problem, options.outputs).compiled
+    from sysdyn.offline.compile import compile_program  # the offline phase, which a cached problem does not need
+
     try:
         compiled = compile_program(problem, options, progress)
     except NoSafeOrdering as error:

@@ -19,9 +19,6 @@ from sysdyn.measurements.measurement import Measurement
 from sysdyn.online.redundancy import FullSystem, Reduction
 from sysdyn.online.solution import Solution
 
-# Tolerance of the error of a measurement, in its units, divided by 1 + its greatest value (chosen).
-TOLERANCE = 1e-6
-
 
 class Consistency(NamedTuple):
     """Errors of redundant measurements, {name: (…, components)}, and (…) bool: True for inconsistent states."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.diagnosis.structure import structure
-from sysdyn.equations.measurement_rows import measurement_row_name
 from sysdyn.errors import InvalidInput, ProblemError
 from sysdyn.measurements.bias_models import drift_part
 from sysdyn.measurements.constraints import FrameConstraint
@@ -17,6 +15,9 @@ from sysdyn.measurements.known_quantities import RawMeasurement, Subset
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.model import Model
 from sysdyn.problem import Problem
+
+# Tolerance of the error of a redundant measurement, in its units, divided by 1 + its greatest value (chosen).
+TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,11 @@ def remove_redundant(problem: Problem, numerically: bool = False) -> Reduction |
     measurements determine all wrenches.
     """
     model = problem.model
-    if not numerically:
-        motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
-        twice = bool(problem.constraints) and not structure(problem.system()).sound
-        if motion + stated <= problem.layout().n and not twice:
-            return None
+    motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
+    if not numerically and motion + stated <= problem.layout().n and not _is_overdetermined_in_part(problem):
+        return None
+    from sysdyn.equations.measurement_rows import measurement_row_name  # rarely needed
+
     diagnosis = problem.diagnose()
     plain, undetermined = problem.system().plain, set(diagnosis.undetermined)
     blocks = zip(plain.col_names, plain.col_blocks, strict=True)
@@ -153,6 +154,15 @@ def remove_redundant(problem: Problem, numerically: bool = False) -> Reduction |
     except InvalidInput:  # components that are measured together
         return None
     return None if constrained and not reduction.reduced.diagnose().well_posed else reduction
+
+
+def _is_overdetermined_in_part(problem: Problem) -> bool:
+    """True if, by their sparsity pattern, some of the equations have more rows than unknowns."""
+    if not problem.constraints:
+        return False
+    from sysdyn.diagnosis.structure import structure  # rarely needed
+
+    return not structure(problem.system()).sound
 
 
 def drop_components(

@@ -18,6 +18,7 @@ from sysdyn.frameworks.traced import FrameworkFunction
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
 from sysdyn.model.normal_form import normal_form, weld_fixed_joints
+from sysdyn.model.positions import normalised, reject_large_angles
 from sysdyn.model.quantities import QUANTITY, tangents
 from sysdyn.model.se3 import with_normalised_quaternions
 from sysdyn.program.arrays import batch_axes, float_array
@@ -29,7 +30,6 @@ from sysdyn.recursions.formulations import Plan
 from sysdyn.recursions.transforms import LinkTree
 from sysdyn.reference import centroidal
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
-from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
 from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.runner import BoundCall

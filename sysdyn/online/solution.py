@@ -7,12 +7,10 @@ from collections.abc import KeysView, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from sysdyn.equations.backward_error import residual_at
-from sysdyn.equations.system import BlockSystem, System
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among, optional
 from sysdyn.files import html
 from sysdyn.files.html import TextTable
@@ -21,14 +19,14 @@ from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES, WRENCHES, JointQuantity, SolvedQuantities
 from sysdyn.model.se3 import rotation
-from sysdyn.online import display
-from sysdyn.online.accuracy import forward_errors
 from sysdyn.online.calls import Result
-from sysdyn.online.constraint_errors import constraint_gaps, constraint_velocities
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 from sysdyn.program.opcodes import BAD_OUTPUT
 from sysdyn.runtime.native import extension
+
+if TYPE_CHECKING:  # a call needs no equations
+    from sysdyn.equations.system import BlockSystem, System
 
 # Axes in which wrenches and accelerations can be given.
 REFERENCES = ("local", "world")
@@ -219,6 +217,8 @@ class Solution(SolvedQuantities, extension.RowResult):
         Zero if the motion satisfies the constraints. Constraints fix accelerations only, so they do not stop a moving
         foot; `sysdyn.impact` gives the velocities after the constraints have closed.
         """
+        from sysdyn.online.constraint_errors import constraint_velocities
+
         q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
         rates = constraint_velocities(self._problem, q, qd, self._about.inactive_constraints)
         return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in rates.items()}
@@ -230,6 +230,8 @@ class Solution(SolvedQuantities, extension.RowResult):
         with q of followers computed from their leaders. The error of a coupling is q of the follower minus the value
         that its leader demands. Constraints fix accelerations only, so an open loop stays open.
         """
+        from sysdyn.online.constraint_errors import constraint_gaps
+
         q = np.broadcast_to(self.inputs["q"], (self._n, self.inputs["q"].shape[-1]))
         errors = constraint_gaps(self._problem, q, self._about.inactive_constraints)
         return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in errors.items()}
@@ -291,6 +293,8 @@ class Solution(SolvedQuantities, extension.RowResult):
         exactly singular. For states solved by least squares of a redundant problem, it refers to all equations. Higham
         (2002), sections 7.2 and 15.
         """
+        from sysdyn.online.accuracy import forward_errors
+
         shown: tuple[str | Measurement, ...] = (*QUANTITIES, *self._about.measured)
         values = {name: x.reshape(self._n, -1) for name, x in self._values.items()}
         errors = forward_errors(self._problem.system(outputs=shown), self.inputs, values)
@@ -302,6 +306,8 @@ class Solution(SolvedQuantities, extension.RowResult):
         return {name: x.reshape(self._lead) for name, x in errors.items()}
 
     def _residual(self) -> tuple[np.ndarray, np.ndarray]:
+        from sysdyn.equations.backward_error import residual_at
+
         system = self._equations()
         residual, error, _ = residual_at(system, self.inputs, self._unknowns(system))
         return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
@@ -353,6 +359,8 @@ class Solution(SolvedQuantities, extension.RowResult):
 
         Outputs of an Estimate have standard deviations if their `std` has been requested.
         """
+        from sysdyn.online import display
+
         if self._n == 1:
             return display.value_tables(self._outputs, self._values, self._displayed_std())
         return [display.range_table(self._outputs, self._values, self._displayed_std())]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,26 +19,16 @@ from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import TextTable
 from sysdyn.frameworks.export import Differentiable, ExportedProgram
-from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.model.se3 import normalise_quaternions
-from sysdyn.offline import products as offline
 from sysdyn.offline.cache_key import cache_key
-from sysdyn.offline.compile import ordered_system
-from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import Choice, Compiled, StabilityReport
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
 from sysdyn.online.calls import Calls, Result
-from sysdyn.online.derivatives import DerivativeProduct, Derivatives, compile_derivatives, handle_failed_states
-from sysdyn.online.display import spy_html
-from sysdyn.online.estimate import Estimate, Posteriors
-from sysdyn.online.export import exported_program, framework_function, problem_name
-from sysdyn.online.fallback import FallbackSolver
-from sysdyn.online.overdetermined import TOLERANCE, check_consistency, inconsistent
-from sysdyn.online.redundancy import Reduction
+from sysdyn.online.redundancy import TOLERANCE, Reduction
 from sysdyn.online.solution import Solution, SolutionContext
 from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, Flops
@@ -46,6 +36,12 @@ from sysdyn.program.program import Program
 from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import BoundCall, Runner
+
+if TYPE_CHECKING:  # modules that a first call does not need are imported by the methods that need them
+    from sysdyn.frameworks.traced import FrameworkFunction
+    from sysdyn.online.derivatives import DerivativeProduct, Derivatives
+    from sysdyn.online.estimate import Estimate, Posteriors
+    from sysdyn.online.fallback import FallbackSolver
 
 # Actions of a call at singular states.
 ON_SINGULAR = ("raise", "nan")
@@ -63,7 +59,7 @@ class Counts(NamedTuple):
         return f"end to end  {self.end_to_end!r}\nsolve       {self.solve or _NO_SCOPE}"
 
 
-class Solver(Differentiable[DerivativeProduct]):
+class Solver(Differentiable["DerivativeProduct"]):
     """A compiled problem.
 
     problem: the solved problem. whole: the stated problem, which may have redundant equations. left_out: (measurement,
@@ -95,7 +91,11 @@ class Solver(Differentiable[DerivativeProduct]):
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
         results = {name: (name, group.shape) for name, group in outputs.items()}
-        self._solution = Estimate if problem.noisy else Solution
+        self._solution: type[Solution] = Solution
+        if problem.noisy:
+            from sysdyn.online.estimate import Estimate, Posteriors
+
+            self._solution = Estimate
         # covariances, residuals, accelerations of frames and velocities of contacts need the inputs later
         copies = bool(problem.noisy or problem.constraints) or "a" in results
         self._calls = Calls(self._inputs, self.executable, results, self._solution, copies)
@@ -106,7 +106,6 @@ class Solver(Differentiable[DerivativeProduct]):
                 problem, compiled.choice, options, self.program.guards, cache_key(problem, options), progress
             )
         self.posterior = posteriors.posterior if posteriors else None
-        self._fallback = FallbackSolver(problem, options, self.executable, self._calls, reduction)
         self._about = SolutionContext(
             problem, outputs, self.program.inputs.slices, posteriors, on_singular == "raise", measured=options.measured,
             inactive_constraints=reduction.inactive_constraints if reduction else (),
@@ -167,6 +166,8 @@ class Solver(Differentiable[DerivativeProduct]):
             self.resolve(result, policy)
         solution = self._solution(about, result)
         if self.reduction and result.full_system:
+            from sysdyn.online.overdetermined import check_consistency, inconsistent
+
             consistency = check_consistency(self.reduction, solution, result.full_system, self.tolerance)
             if consistency.violated.any() and policy == "raise":
                 raise inconsistent(self.reduction, consistency, result.full_system, self.tolerance)
@@ -183,6 +184,12 @@ class Solver(Differentiable[DerivativeProduct]):
     def resolve(self, run: Result, policy: str) -> None:
         """Solve the flagged states by fallbacks; see `FallbackSolver.resolve`."""
         self._fallback.resolve(run, policy)
+
+    @cached_property
+    def _fallback(self) -> FallbackSolver:
+        from sysdyn.online.fallback import FallbackSolver
+
+        return FallbackSolver(self.problem, self.options, self.executable, self._calls, self.reduction)
 
     # ---- control loops ------------------------------------------------------------------------------------------
 
@@ -230,6 +237,8 @@ class Solver(Differentiable[DerivativeProduct]):
         return self._compile_derivatives(kind, of, wrt)
 
     def _compile_derivatives(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> Any:
+        from sysdyn.online.derivatives import compile_derivatives
+
         return compile_derivatives(kind, self.problem, self.choice, self.program, self.options, of, wrt, self.reduction)
 
     # ---- properties ---------------------------------------------------------------------------------------------
@@ -269,6 +278,9 @@ class Solver(Differentiable[DerivativeProduct]):
         """Operation count with X, v, c, ν as inputs; None if the formulation does not compute these."""
         if self.choice.solve or self.choice.is_recursion:
             return self.choice.solve
+        from sysdyn.offline.compile import ordered_system
+        from sysdyn.offline.elimination import solve_scope
+
         system = ordered_system(self.problem, self.options, self.choice)
         return solve_scope(system, self.choice, self.options.outputs)
 
@@ -327,6 +339,8 @@ class Solver(Differentiable[DerivativeProduct]):
         return f"{self.compiled.seconds:.2f} s: " + ", ".join(f"{name} {spent:.2f}" for name, spent in stages)
 
     def _repr_html_(self) -> str:
+        from sysdyn.online.display import spy_html
+
         flops, s = self.program.flops, self.stability
         counts = (flops.mul, flops.add, flops.div, flops.sqrt, flops.total, flops.trig)
         columns = ("operations", "mul", "add", "div", "sqrt", "total", "sin/cos")
@@ -365,10 +379,17 @@ class Solver(Differentiable[DerivativeProduct]):
         return Runner(backend_named(options.backend)(self.program, options.code_level))
 
     def exported_program(self, name: str | None = None) -> ExportedProgram:
+        from sysdyn.online.export import exported_program, problem_name
+
         name = problem_name(self.problem) if name is None else name
         return exported_program(name, self.problem, self._inputs.groups, self._about.outputs, self._in_double)
 
     def framework_function(self, on_singular: str) -> FrameworkFunction:
+        from sysdyn.frameworks.traced import fill_nan
+        from sysdyn.offline.products import product
+        from sysdyn.online.derivatives import handle_failed_states
+        from sysdyn.online.export import framework_function, problem_name
+
         if self.reduction:  # a function of the reduced problem, without checks
             return Solver(self.problem, self.options, self.compiled).framework_function(on_singular)
 
@@ -390,7 +411,7 @@ class Solver(Differentiable[DerivativeProduct]):
                 run.outputs[name][again] = x
 
         def derivative(kind: str, wrt: tuple[str, ...]) -> Program:
-            return offline.product(
+            return product(
                 kind, self.problem, self.choice, self.program, self.options, self.outputs, wrt, ambient=True
             ).program
 

@@ -32,6 +32,7 @@ from sysdyn.files import html
 from sysdyn.measurements.input_names import VALUE, group_of, value_group
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.statement import switches
+from sysdyn.model.positions import reject_large_angles
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.online.arguments import Arguments, Inputs, Named
@@ -41,7 +42,6 @@ from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.problem import Problem
 from sysdyn.program.arrays import as_array
 from sysdyn.program.opcodes import BAD_OUTPUT
-from sysdyn.reference.generic import reject_large_angles
 from sysdyn.runtime.buffer_pool import BufferPool
 from sysdyn.runtime.runner import BoundCall
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import struct
 
-from sysdyn.codegen.instruction_order import hoist_trig
-from sysdyn.codegen.llvm.emitter import Emitter
 from sysdyn.codegen.llvm.target import LOCK, Processor, host_processor, library, version
 from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
@@ -46,6 +44,9 @@ def compile_kernel(
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = cache.load(key)  # n_slots, status_slot, n_pauses, object code
         if stored is None:
+            from sysdyn.codegen.instruction_order import hoist_trig
+            from sysdyn.codegen.llvm.emitter import Emitter
+
             emitter = Emitter(hoist_trig(program), width, level, processor, real)
             code = target.emit_object(llvm.parse_assembly(emitter.module()))
             layout = emitter.n_slots, emitter.status_slot, emitter.n_pauses
