@@ -257,7 +257,7 @@ class Program:
             np.isin(self.kind, [kind for kind, x in OPERATIONS.items() if x.executed and x.arity == arity])
             for arity in (1, 2)
         )
-        unknown = np.unique(self.kind[~(unary | binary)]).tolist()
+        unknown = sorted({*self.kind[~(unary | binary)].tolist()})
         _require(not unknown, f"its kinds of operations {unknown} are unknown")
         here = np.arange(first, values)
         for name, operands, exist in (("lhs", self.lhs, unary | binary), ("rhs", self.rhs, binary)):
