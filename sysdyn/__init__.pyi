@@ -121,7 +121,7 @@ from sysdyn.model import load_mjcf as load_mjcf
 from sysdyn.model import load_urdf as load_urdf
 from sysdyn.model import random_tree as random_tree
 from sysdyn.model import robots as robots
-from sysdyn.offline.choice import Choice as Choice
+from sysdyn.offline.report import Choice as Choice
 from sysdyn.offline.report import StabilityReport as StabilityReport
 from sysdyn.online.compile import compile as compile
 from sysdyn.online.compile import load_solver as load_solver
