@@ -1,4 +1,4 @@
-"""Curves over time with bands of two standard deviations, and marks of intervals, as figures of matplotlib."""
+"""Matplotlib figures of quantities over time with ±2 σ bands, of intervals, and of outliers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-# Most points of a curve (chosen).
-POINTS = 2000
-# Most panels of a figure (chosen).
-PANELS = 12
-# Colours of curves and bands, of Okabe and Ito's palette.
+# Largest number of points of a curve, and of panels of a figure (chosen).
+POINTS, PANELS = 2000, 12
+# Colours of curves and bands (Okabe and Ito's palette).
 LINE, BAND = "#0072B2", "#E69F00"
-# Width of a whole figure [inches], and height of a line of bars (chosen).
+# Width of a figure and height of a line of bars [inches] (chosen).
 WIDTH, BAR = 10.8, 0.32
 
 
 class Panel(NamedTuple):
-    """A curve of its own axes: title, label of its values (N,), and their standard deviations (N,) if there are any."""
+    """A curve: title, axis label, values (N,), and their standard deviations (N,) or None."""
 
     title: str
     label: str
@@ -32,7 +30,7 @@ class Panel(NamedTuple):
 
 
 def bands(t: np.ndarray, panels: Sequence[Panel], title: str = "") -> Figure:
-    """One panel each, over t (N,) [s]: the estimate and ±2 σ."""
+    """Panels of estimates with ±2 σ bands over t (N,) [s]."""
     across = len(panels) if len(panels) < 4 else 2 if len(panels) == 4 else 3
     down = -(-len(panels) // across)
     figure = _figure(WIDTH / 3 * across, 1.9 * down + 0.8)
@@ -60,7 +58,7 @@ def bands(t: np.ndarray, panels: Sequence[Panel], title: str = "") -> Figure:
 
 
 def bars(t: np.ndarray, on: Mapping[str, np.ndarray]) -> Figure:
-    """A line of bars for each name, over t (N,) [s], while it is on (N,) bool: each row holds until the next one."""
+    """A line of bars for each name where `on` (N,) bool is True, over t (N,) [s]; a value holds until the next time."""
     figure = _figure(WIDTH, BAR * len(on) + 0.7)
     axis = figure.subplots()
     for k, x in enumerate(on.values()):
@@ -74,7 +72,7 @@ def bars(t: np.ndarray, on: Mapping[str, np.ndarray]) -> Figure:
 
 
 def marks(points: Mapping[str, tuple[np.ndarray, np.ndarray]], label: str, span: tuple[float, float]) -> Figure:
-    """Points (times, values) by name, over a span [s] of time; values are positive, on an axis of decades."""
+    """Points (times, positive values) by name over a time span [s], on a logarithmic axis."""
     figure = _figure(WIDTH, 2.8)
     axis = figure.subplots()
     for name, (t, values) in points.items():
@@ -89,7 +87,7 @@ def marks(points: Mapping[str, tuple[np.ndarray, np.ndarray]], label: str, span:
 
 
 def intervals(on: np.ndarray) -> list[tuple[int, int]]:
-    """(first row, row after the last one) of each run of True in (N,) bool."""
+    """(first, last + 1) of each run of True in (N,) bool."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(int)))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 

@@ -1,4 +1,4 @@
-"""Shapes of robots: the visual geometry of URDF and MJCF files, and inertia ellipsoids of bodies without any."""
+"""Shapes of robots: visual geometry of URDF and MJCF files, and inertia ellipsoids for bodies without any."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from sysdyn.model.se3 import pose, quaternion_to_E, rotation, translation
 
 Colour = tuple[float, float, float, float]  # Red, green, blue and opacity, each in 0 … 1.
 
-# Colours of shapes whose file names none, of inertias, and of the lines between them.
-PLAIN: Colour = (0.78, 0.79, 0.81, 1.0)
-INERTIA: Colour = (0.35, 0.55, 0.75, 0.75)
-BONE: Colour = (0.35, 0.37, 0.40, 1.0)
+# Colours of shapes without a colour in the file, of inertia ellipsoids, and of lines between joints.
+DEFAULT_COLOUR: Colour = (0.78, 0.79, 0.81, 1.0)
+INERTIA_COLOUR: Colour = (0.35, 0.55, 0.75, 0.75)
+LINK_LINE: Colour = (0.35, 0.37, 0.40, 1.0)
 # Least half axis of an inertia ellipsoid [m], and the radius of a line as a share of its length (chosen).
-LEAST_AXIS, BONE_RADIUS = 0.004, 0.015
-# Begins of names of meshes that are in packages, as ROS and Gazebo have them.
-PACKAGED = ("package://", "model://")
-# Variables with the folders of packages, and of their folder "share", as in ROS.
+MIN_AXIS, LINE_RADIUS = 0.004, 0.015
+# URI schemes of meshes in packages of ROS and Gazebo.
+PACKAGE_SCHEMES = ("package://", "model://")
+# Environment variables of ROS with folders of packages, or folders that contain them in "share".
 PATHS = ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH")
-# First group of MuJoCo's geoms that is not seen by default.
+# First group of geoms that MuJoCo hides by default.
 HIDDEN_GROUP = 3
 
 
@@ -61,7 +61,7 @@ class Ellipsoid(NamedTuple):
 
 
 class Cylinder(NamedTuple):
-    """Along z, its middle in the origin [m]."""
+    """A cylinder along z, centred at the origin; radius and length [m]."""
 
     radius: float
     length: float
@@ -72,14 +72,14 @@ class Cylinder(NamedTuple):
 
 
 class Mesh(NamedTuple):
-    """vertices (n, 3) [m], faces (m, 3): the numbers of their vertices."""
+    """vertices (n, 3) [m]; faces (m, 3): indices of vertices."""
 
     vertices: np.ndarray
     faces: np.ndarray
 
     @property
     def half(self) -> np.ndarray:
-        """Half edges of the box around the origin that holds it."""
+        """Half edges of the bounding box that is centred at the origin."""
         return np.abs(self.vertices).max(axis=0, initial=0.0)
 
 
@@ -88,7 +88,7 @@ Shape = Box | Ellipsoid | Cylinder | Mesh
 
 @dataclass(frozen=True, eq=False)
 class Visual:
-    """A shape on a body (−1: the base), placed there by T (4, 4)."""
+    """A shape fixed to a body (−1: the base), at the pose T (4, 4) in it."""
 
     body: int
     T: np.ndarray
@@ -104,10 +104,10 @@ Framed = tuple[str, np.ndarray, Shape, Colour]
 
 
 def shapes_of(model: Model, source: Any = None) -> list[Visual]:
-    """The shapes of a robot: those in its file, and the inertia of each body without a shape there.
+    """The shapes in the file of a robot, and inertia ellipsoids of bodies without any.
 
-    source: the robot file (path or text) or mujoco.MjModel, by default the file that the model was read from; False:
-    inertias alone. A FormatWarning tells what of the file cannot be shown.
+    source: the robot file (path or text) or mujoco.MjModel; None: the file of the model; False: ellipsoids only. A
+    FormatWarning lists shapes that cannot be shown.
 
     Raises InvalidInput for a file of another robot, ModelError for one that cannot be read.
     """
@@ -133,9 +133,9 @@ def shapes_of(model: Model, source: Any = None) -> list[Visual]:
 
 
 def _inertia(model: Model, i: int) -> Iterator[Visual]:
-    """The solid ellipsoid of constant density with the mass and inertia of body i, and lines to its joints.
+    """The ellipsoid of constant density with the mass and inertia of body i, and lines to its joints.
 
-    Its half axes are the roots of 5 times the covariance of mass about its centre, which is Σ of the pseudo-inertia.
+    Its half axes are √(5 λ) of the eigenvalues λ of the covariance of mass about its centre.
     """
     mass, here = float(model.inertias[i, 5, 5]) if i >= 0 else 0.0, np.zeros(3)
     if mass > 0.0:
@@ -143,17 +143,17 @@ def _inertia(model: Model, i: int) -> Iterator[Visual]:
         covariance = pseudo_inertia(model.inertias[i])[:3, :3] / mass - np.outer(here, here)
         squares, axes = np.linalg.eigh(5.0 * covariance)
         axes[:, 0] *= np.sign(np.linalg.det(axes))
-        yield Visual(i, pose(axes.T, here), Ellipsoid(np.sqrt(np.maximum(squares, LEAST_AXIS**2))), INERTIA)
+        yield Visual(i, pose(axes.T, here), Ellipsoid(np.sqrt(np.maximum(squares, MIN_AXIS**2))), INERTIA_COLOUR)
     children = model.children[i] if i >= 0 else [k for k, p in enumerate(model.parent) if p < 0]
     for end in [np.zeros(3), *(translation(model.X_tree[k]) for k in children)]:
         length = float(np.linalg.norm(end - here))
-        if length > LEAST_AXIS:
+        if length > MIN_AXIS:
             T = along(end - here, (end + here) / 2)
-            yield Visual(i, T, Cylinder(BONE_RADIUS * length, length), BONE)
+            yield Visual(i, T, Cylinder(LINE_RADIUS * length, length), LINK_LINE)
 
 
 def along(direction: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """T (4, 4) of a frame at the point `at` (3,) whose z axis has the direction (3,)."""
+    """Pose (4, 4) of a frame at the point `at` (3,) whose z axis is along `direction` (3,)."""
     z = direction / np.linalg.norm(direction)
     x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
     x /= np.linalg.norm(x)
@@ -164,7 +164,7 @@ def along(direction: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 
 def _of_file(source: Any, faults: list[str]) -> Iterator[Framed]:
-    """The shapes in a robot file, its text, an Origin or an mjModel; `faults` gets those that cannot be shown."""
+    """The shapes of a robot file, its text, an Origin or an mjModel; errors of single shapes are added to `faults`."""
     if not isinstance(source, (str, os.PathLike, Origin)):
         return _of_mujoco(source)
     found = source if isinstance(source, Origin) else origin_of(source)
@@ -175,7 +175,7 @@ def _of_file(source: Any, faults: list[str]) -> Iterator[Framed]:
 
 
 def _of_urdf(text: bytes, name: str, folder: Path, faults: list[str]) -> Iterator[Framed]:
-    """The shapes of `<visual>` elements; Gazebo and ROS agree on these."""
+    """The shapes of `<visual>` elements."""
     robot = UrdfDocument(name).root(text)
     colours = {m.get("name"): m for m in robot.children("material")}
     meshes: dict[str, list[tuple[Mesh, Colour | None]]] = {}
@@ -186,25 +186,25 @@ def _of_urdf(text: bytes, name: str, folder: Path, faults: list[str]) -> Iterato
                 colour = _urdf_colour(visual, colours)
                 for element in visual.required_child("geometry").children("*"):  # no comments
                     for shape, own in _urdf_shapes(element, folder, meshes):
-                        yield link.get("name"), T, shape, colour or own or PLAIN
+                        yield link.get("name"), T, shape, colour or own or DEFAULT_COLOUR
             except (ModelError, BackendUnavailable) as error:
                 faults.append(str(error))
 
 
 def _urdf_colour(visual: Element, colours: dict[str, Element]) -> Colour | None:
-    """The colour of a visual's material, which may be described elsewhere; None if it has none."""
+    """The colour of a visual's material, which may be defined at the robot; None if it has none."""
     material = visual.child("material")
     if material is None:
         return None
-    described = colours.get(material.get("name"), material)
-    own = material.child("color") or described.child("color")
-    return None if own is None else own.numbers("rgba", 4)  # type: ignore[return-value]
+    definition = colours.get(material.get("name"), material)
+    colour = material.child("color") or definition.child("color")
+    return None if colour is None else colour.numbers("rgba", 4)  # type: ignore[return-value]
 
 
 def _urdf_shapes(
     element: Element, folder: Path, meshes: dict[str, list[tuple[Mesh, Colour | None]]]
 ) -> list[tuple[Shape, Colour | None]]:
-    """The shapes that a child of `<geometry>` describes, and the colours that mesh files give."""
+    """The shapes of a child of `<geometry>`, and the colours of mesh files."""
     if element.tag == "box":
         return [(Box(element.numbers("size", 3)), None)]
     if element.tag == "sphere":
@@ -217,7 +217,7 @@ def _urdf_shapes(
     if file not in meshes:
         path = find_mesh(file, folder)
         if path is None:
-            hint = f": {' and '.join(PATHS[:2])} say where packages are" if file.startswith(PACKAGED) else ""
+            hint = f": {' and '.join(PATHS[:2])} say where packages are" if file.startswith(PACKAGE_SCHEMES) else ""
             raise element.error(f"the mesh {file!r} is not found{hint}")
         try:
             meshes[file] = read_mesh(path)
@@ -229,12 +229,12 @@ def _urdf_shapes(
 
 
 def find_mesh(name: str, folder: Path) -> Path | None:
-    """The file that package://PACKAGE/PATH, model://…, file://… or a path means in a robot file of that folder.
+    """The file of package://PACKAGE/PATH, model://…, file://… or a path in a robot file of that folder, or None.
 
-    Packages are looked for in the folders above it and those of `PATHS`. None if there is no such file.
+    Packages are looked for in the parent folders and in those of `PATHS`.
     """
     rest = name.rpartition("://")[2]
-    if not name.startswith(PACKAGED):
+    if not name.startswith(PACKAGE_SCHEMES):
         path = folder / rest
         return path if path.is_file() else None
     package, _, inside = rest.partition("/")
@@ -247,9 +247,9 @@ def find_mesh(name: str, folder: Path) -> Path | None:
 
 
 def read_mesh(path: Path) -> list[tuple[Mesh, Colour | None]]:
-    """The meshes in an STL, OBJ, Collada or other file that trimesh reads, in metres, with the colours it gives them.
+    """The meshes in a file that trimesh reads, such as STL, OBJ and Collada, in metres, with their colours.
 
-    Raises BackendUnavailable if trimesh is missing, and what it raises.
+    Raises BackendUnavailable if trimesh is missing, and errors of trimesh.
     """
     trimesh = package("trimesh")
     if path.suffix.lower() == ".dae":
@@ -269,7 +269,7 @@ def read_mesh(path: Path) -> list[tuple[Mesh, Colour | None]]:
 
 
 def package(name: str) -> Any:
-    """The module of that name. Raises BackendUnavailable, which says how to install the packages for views."""
+    """Import a package for views. Raises BackendUnavailable with what to install."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of what meshcat imports
         missing = f"robots are shown by means of {name}, which is not available ({{error}}): {install('show')}"
@@ -277,7 +277,7 @@ def package(name: str) -> Any:
 
 
 def _of_mujoco(m: Any) -> Iterator[Framed]:
-    """The geoms that MuJoCo shows by default, but for planes and height fields."""
+    """The geoms that MuJoCo shows by default, except planes and height fields."""
     kinds = imported().mjtGeom
     links, _ = body_and_joint_names(m)
     for g in np.flatnonzero(m.geom_group < HIDDEN_GROUP).tolist():

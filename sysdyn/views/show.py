@@ -1,4 +1,4 @@
-"""Robots in three dimensions: one self-contained page with meshcat's viewer, for browsers and notebooks."""
+"""Three-dimensional views of robots: one self-contained page with the viewer meshcat, for browsers and notebooks."""
 
 from __future__ import annotations
 
@@ -21,27 +21,39 @@ from sysdyn.model.kinematics import forward_kinematics, joint_placement
 from sysdyn.model.quantities import QUANTITY, UNIT_OF
 from sysdyn.model.se3 import pose, rotation, rotx, translation
 from sysdyn.views.motion import StateSequence, Viewable, motion_of, view_arguments
-from sysdyn.views.shapes import BONE, Box, Colour, Cylinder, Ellipsoid, Mesh, Shape, Visual, along, package, shapes_of
+from sysdyn.views.shapes import (
+    LINK_LINE,
+    Box,
+    Colour,
+    Cylinder,
+    Ellipsoid,
+    Mesh,
+    Shape,
+    Visual,
+    along,
+    package,
+    shapes_of,
+)
 
 # Length of the longest arrow, as a share of the robot's size (chosen).
 LONGEST_ARROW = 0.5
-# Colours of wrenches and of joints without and with the greatest torque, of Okabe and Ito's palette, or grey.
+# Colours of arrows, and of joints with zero and with the greatest torque (Okabe and Ito's palette).
 FORCE, MOMENT, NO_TORQUE, FULL_TORQUE = "#009E73", "#CC79A7", "#D9D9D9", "#D55E00"
 # The parts of a wrench: name, its first component, unit, colour, number of arrow heads.
 PARTS = (("force", 3, UNIT_OF["fx"], FORCE, 1), ("moment", 0, UNIT_OF["nx"], MOMENT, 2))
 # Radii of the shaft and the heads of an arrow of unit length, and the length of a head (chosen).
 SHAFT, HEAD, HEAD_LENGTH = 0.02, 0.06, 0.18
-# Properties of objects that are drawn over all others, and show their front only.
-SEEN_THROUGH = {"depthTest": False, "transparent": True, "side": 0}
-# Modes of three.js between keys: a value is kept until the next key, or goes on to it in a straight line.
+# Properties of objects that are visible through others.
+OVERLAY = {"depthTest": False, "transparent": True, "side": 0}
+# Interpolation of three.js between keyframes: stepwise constant, or linear.
 STEPWISE, LINEAR = 2300, 2301
-# Path of the scene below which the robot stands.
+# Path of the robot in the scene.
 ROOT = "meshcat/robot"
-# Direction of the camera from the robot, in sizes of the robot, and the least size of a robot [m] (chosen).
-VIEW, LEAST_SIZE = np.array([0.52, -0.44, 0.26]), 0.2
-# Commands after which a motion is at rest at its begin, with the slider in view.
-START = "viewer.animator.pause(); viewer.animator.seek(0); viewer.gui.open();"
-# Height of a view in a notebook in pixels (chosen).
+# Position of the camera relative to the robot, in sizes of the robot, and the least size of a robot [m] (chosen).
+VIEW, MIN_SIZE = np.array([0.52, -0.44, 0.26]), 0.2
+# Commands that stop the animation at its first state and open the panel with the slider.
+INITIALISE = "viewer.animator.pause(); viewer.animator.seek(0); viewer.gui.open();"
+# Height of a view in a notebook [pixels] (chosen).
 HEIGHT = 480
 
 
@@ -49,35 +61,50 @@ def show(
     model: Model | Viewable, q: ArrayLike | None = None, *, fx: ArrayLike | Mapping[str, ArrayLike] | None = None,
     tau: ArrayLike | None = None, t: ArrayLike | None = None, visuals: Any = None, title: str = "",
 ) -> View:  # fmt: skip
-    """The robot in meshcat's viewer: a View for a notebook, a browser (`.open()`) or a file (`.save(path)`).
+    """Show a robot in the viewer meshcat.
 
-    model: a Model, or the Run of a log or a Simulation, whose q, t, and tau and wrenches if they are among its outputs,
-        are shown unless others are handed in. Shapes are those of the URDF or MJCF file that the model was read from;
-        bodies without any are shown by the ellipsoid of constant density that has their inertia.
+    Parameters
+    ----------
+    model : Model, or a result such as Run or Simulation
+        A result provides q, t, tau and wrenches unless they are given. Shapes are those of the URDF or MJCF file of the
+        model; a body without any is shown as the ellipsoid of constant density that has its inertia.
+    q : (…, nq) array_like, optional
+        One state or many [rad, m], which a slider selects; by default neutral. Of more than 1,000 every k-th is shown.
+    fx : (…, nb, 6) array_like or dict, optional
+        External wrenches [N m, N] on bodies in their coordinates, as arguments and outputs of a Solver; or
+        {frame: (…, 6)} at the origin of frames in their coordinates, like `solution.wrench`. Arrows with one head are
+        forces, those with two are moments; a legend shows their scale.
+    tau : (…, nv) array_like, optional
+        Joint torques or forces [N m, N]: colour each link by that of its joint, if it has one degree of freedom.
+    t : (N,) array_like, optional
+        Times of the states [s], interpolated linearly in between. None: each state is shown for a second.
+    visuals : str, Path, mujoco.MjModel or False, optional
+        Robot file with the shapes, if the model was not read from it. False: inertia ellipsoids only.
+    title : str
 
-    q (…, nq) [rad, m]: one state, or many, which a slider goes through and which can be played; default neutral. Of
-        more than 1,000 every k-th is shown.
-    fx: external wrenches (…, nb, 6) [N m, N] as a Solver takes and gives them, on bodies in their coordinates; or
-        {frame: (…, 6)} at the origin of frames in their coordinates, as `solution.wrench` gives those of contacts.
-        Arrows with one head are forces, with two moments; a legend has their scale.
-    tau (…, nv) [N m, N]: colours the links by the size of the torque or force of their joint, if that has one degree of
-    freedom. t (N,) [s]: of the states, which are then joined by motion; without it each is shown for a second.
-    visuals: the robot file (path or text) or mujoco.MjModel with the shapes, where the model was not read from it;
-        False: inertias alone.
+    Returns
+    -------
+    View
+        For a notebook, a browser (`.open()`) or a file (`.save(path)`).
 
-    Raises BackendUnavailable if meshcat is not installed, InvalidInput naming the argument that does not fit.
+    Raises
+    ------
+    BackendUnavailable
+        If meshcat is not installed.
+    InvalidInput
+        With the name of the argument.
     """
     package("meshcat")
     if not isinstance(model, Model):
-        handed = {name: x for name, x in (("q", q), ("fx", fx), ("tau", tau), ("t", t)) if x is not None}
-        return show(**{**view_arguments(model), **handed}, visuals=visuals, title=title)
+        given = {name: x for name, x in (("q", q), ("fx", fx), ("tau", tau), ("t", t)) if x is not None}
+        return show(**{**view_arguments(model), **given}, visuals=visuals, title=title)
     motion = motion_of(model, q, fx, tau, t)
     page = _page(model, motion, shapes_of(model, visuals), title or model.name)
     return View(page, model.name, motion.total)
 
 
 class View:
-    """A robot in meshcat's viewer: `page` is the whole of it as HTML, which needs no network."""
+    """A robot in the viewer meshcat. `page` is one HTML file that needs no network."""
 
     def __init__(self, page: str, name: str, states: int):
         self.page, self._name, self._states = page, name, states
@@ -109,7 +136,7 @@ class View:
 
 
 class Track(NamedTuple):
-    """A property of an object of the scene over time, as three.js reads it: times (N,) and values (N, m)."""
+    """Keyframes of a property for three.js: times (N,) and values (N, m)."""
 
     name: str
     kind: str
@@ -126,10 +153,7 @@ class Track(NamedTuple):
 
 
 class Scene:
-    """A scene for the viewer: objects at paths, which carry those at longer paths, and their motions over time.
-
-    times (N,): of the states; interpolation: of three.js between them.
-    """
+    """A tree of objects by path, and keyframes of their properties at times (N,), as commands to the viewer."""
 
     def __init__(self, times: np.ndarray, interpolation: int) -> None:
         self.meshcat = package("meshcat")
@@ -138,7 +162,7 @@ class Scene:
         self._tracks: dict[str, dict[str, Track]] = {}
 
     def place(self, path: str, T: np.ndarray) -> None:
-        """Put an object at T (4, 4) in the one that carries it."""
+        """Place an object at T (4, 4) in its parent."""
         self._commands.append(self.meshcat.commands.SetTransform(T, self._path(path)))
 
     def put(self, path: str, name: str, value: Any) -> None:
@@ -146,7 +170,7 @@ class Scene:
         self._commands.append(self.meshcat.commands.SetProperty(name, value, self._path(path)))
 
     def add(self, path: str, T: np.ndarray, shape: Shape, colour: Colour, **look: Any) -> None:
-        """Add an object. look: further properties of its material, which is that of <object> in it."""
+        """Add an object. look: further properties of its material."""
         g = self.meshcat.geometry
         red, green, blue = (round(255 * x) for x in colour[:3])
         look = {"opacity": colour[3], "flatShading": isinstance(shape, Mesh), **look}
@@ -163,14 +187,14 @@ class Scene:
         self.place(path, T)
 
     def vary(self, path: str, name: str, kind: str, values: np.ndarray) -> None:
-        """Let a property take the values (N, m), of a kind of three.js, unless these are all the same."""
+        """Animate a property by values (N, m) of a type of three.js, unless these are constant."""
         if np.any(values != values[0]):
             track = Track(name, kind, self.times, values, self.interpolation)
             self._tracks.setdefault(path, {})[name] = track
 
     def move(self, path: str, T: np.ndarray) -> None:
-        """Let an object be at T (N, 4, 4)."""
-        from scipy.spatial.transform import Rotation  # loaded with the first view: most programs show none
+        """Animate the pose of an object by T (N, 4, 4)."""
+        from scipy.spatial.transform import Rotation  # slow to import
 
         self.place(path, T[0])
         self.vary(path, "position", "vector3", T[:, :3, 3])
@@ -178,11 +202,11 @@ class Scene:
 
     @property
     def moving(self) -> bool:
-        """True if anything varies."""
+        """True if anything is animated."""
         return bool(self._tracks)
 
     def packed(self) -> Iterator[bytes]:
-        """Each command as the viewer takes it."""
+        """The commands in the format of the viewer."""
         commands = list(self._commands)
         if self._tracks:
             animation = self.meshcat.animation
@@ -195,12 +219,12 @@ class Scene:
         return self.meshcat.path.Path(tuple(path.split("/")))
 
 
-# The pose that turns the y axis, along which the cylinders of three.js lie, onto z.
+# Rotation from y, the axis of cylinders in three.js, to z.
 _Y_TO_Z = pose(rotx(math.pi / 2).T, np.zeros(3))
 
 
 def body_paths(model: Model) -> list[str]:
-    """The path of each body in the scene, below that of its parent; the last one is that of the base."""
+    """The path of each body in the scene, inside that of its parent; last the path of the base."""
     paths = [ROOT] * (model.nb + 1)
     for i, name in enumerate(model.body_names):
         paths[i] = f"{paths[model.parent[i]]}/{name.replace('/', '∕')}"
@@ -208,7 +232,7 @@ def body_paths(model: Model) -> list[str]:
 
 
 def _page(model: Model, motion: StateSequence, shapes: Sequence[Visual], title: str) -> str:
-    """The whole page: the viewer of meshcat, the commands to it, and a legend."""
+    """The page: viewer, commands and legend."""
     scene = Scene(motion.t, LINEAR if motion.timed else STEPWISE)
     middle, size = _extent(model, motion.q[0], shapes)
     paths = body_paths(model)
@@ -218,7 +242,7 @@ def _page(model: Model, motion: StateSequence, shapes: Sequence[Visual], title: 
     colours, legend = _torques(model, motion)
     for k, x in enumerate(shapes):
         path, colour = f"{paths[x.body]}/shape {k}", x.colour
-        if motion.tau is not None and colour != BONE:
+        if motion.tau is not None and colour != LINK_LINE:
             rgb = colours[x.body]
             colour = (*rgb[0], colour[3])
             scene.vary(f"{path}/<object>", "material.color", "color", rgb)
@@ -230,17 +254,17 @@ def _page(model: Model, motion: StateSequence, shapes: Sequence[Visual], title: 
 
 
 def _extent(model: Model, q: np.ndarray, shapes: Sequence[Visual]) -> tuple[np.ndarray, float]:
-    """(middle (3,), size) [m] of the robot at q (nq,)."""
+    """Centre (3,) and diagonal [m] of the bounding box of the robot at q (nq,)."""
     T = [*(pose(rotation(X), translation(X)) for X in forward_kinematics(model, q)), np.eye(4)]
     signs = np.array(list(np.ndindex(2, 2, 2))) * 2 - 1
     corners = [(T[x.body] @ x.T)[:3] @ np.append(s * x.shape.half, 1.0) for x in shapes for s in signs]
     points = np.array([*corners, *(x[:3, 3] for x in T)])
     low, high = points.min(axis=0), points.max(axis=0)
-    return (low + high) / 2, max(float(np.linalg.norm(high - low)), LEAST_SIZE)
+    return (low + high) / 2, max(float(np.linalg.norm(high - low)), MIN_SIZE)
 
 
 def _torques(model: Model, motion: StateSequence) -> tuple[list[np.ndarray], list[LegendEntry]]:
-    """Colours (N, 3) of each body and the base by the torque of their joint, and the legend."""
+    """Colours (N, 3) of each body and the base by the torque of its joint, and the legend."""
     none, full, legend = _rgb(NO_TORQUE), _rgb(FULL_TORQUE), list[LegendEntry]()
     colours = [np.tile(none, (len(motion.q), 1)) for _ in range(model.nb + 1)]
     if motion.tau is None:
@@ -260,7 +284,7 @@ def _torques(model: Model, motion: StateSequence) -> tuple[list[np.ndarray], lis
 
 
 def _arrows(scene: Scene, model: Model, motion: StateSequence, paths: Sequence[str], size: float) -> list[LegendEntry]:
-    """Add an arrow for each force and moment that is ever there; returns the legend."""
+    """Add an arrow for each force and moment that is not always zero; returns the legend."""
     legend = []
     for what, first, unit, colour, heads in PARTS:
         vectors = {name: x[:, first : first + 3] for name, x in motion.wrenches.items()}
@@ -276,7 +300,7 @@ def _arrows(scene: Scene, model: Model, motion: StateSequence, paths: Sequence[s
             at = pose(rotation(frame.X), translation(frame.X))
             lengths = np.linalg.norm(x, axis=1)
             turned = np.array([along(v, np.zeros(3)) if v.any() else np.eye(4) for v in x])
-            scene.add(f"{path}/arrow", np.eye(4), _arrow(heads), (*_rgb(colour), 1.0), **SEEN_THROUGH)
+            scene.add(f"{path}/arrow", np.eye(4), _arrow(heads), (*_rgb(colour), 1.0), **OVERLAY)
             scene.move(path, at @ turned)
             scale = np.maximum(0.1 * lengths / decimetre, 1e-9)[:, None] * np.ones(3)
             scene.put(path, "scale", scale[0].tolist())
@@ -285,7 +309,7 @@ def _arrows(scene: Scene, model: Model, motion: StateSequence, paths: Sequence[s
 
 
 def _arrow(heads: int) -> Mesh:
-    """An arrow of unit length along z: its outline (radius, z), turned about z."""
+    """An arrow of unit length along z: a surface of revolution of its outline (radius, z)."""
     outline = [(0.0, 0.0), (SHAFT, 0.0)]
     for k in range(heads):
         z = 1.0 - (heads - k) * HEAD_LENGTH
@@ -302,7 +326,7 @@ def _arrow(heads: int) -> Mesh:
 
 
 def _round(x: float) -> float:
-    """1, 2 or 5 times a power of ten, not less than x."""
+    """The least of 1, 2, 5 times a power of ten that is not less than x."""
     power = 10.0 ** math.floor(math.log10(x))
     return next(float(f"{k * power:g}") for k in (1, 2, 5, 10) if k * power >= x * (1 - 1e-9))
 
@@ -316,23 +340,23 @@ def _rgb(colour: str) -> np.ndarray:
 
 
 class LegendEntry(NamedTuple):
-    """A line of the legend: the background of its swatch, "" for none, and its text."""
+    """A line of the legend: CSS background of its swatch, "" for none, and its text."""
 
     swatch: str
     text: str
 
 
 def _about_states(motion: StateSequence) -> list[LegendEntry]:
-    """The text at the slider."""
+    """The legend of the slider."""
     if motion.total == 1:
         return []
     what = "time is in seconds" if motion.timed else "time is the number of the state"
-    some = f", every {motion.every}. of which is shown" if motion.every > 1 else ""
+    some = f", 1 in {motion.every} is shown" if motion.every > 1 else ""
     return [LegendEntry("", f"{motion.total:,} states{some}: {what}")]
 
 
 def _html(scene: Scene, title: str, legend: Sequence[LegendEntry], middle: np.ndarray, eye: np.ndarray) -> str:
-    """The page; the camera is at `eye` and looks at `middle`, both (3,) [m]."""
+    """The page. The camera is at `eye` and looks at `middle`, both (3,) [m]."""
     viewer = Path(package("meshcat").viewer_assets_path(), "dist", "main.min.js").read_text(encoding="utf-8")
     commands = "\n".join(base64.b64encode(x).decode() for x in scene.packed())
     target, position = (f"{x:.6g}, {z:.6g}, {-y:.6g}" for x, y, z in (middle, eye))  # three.js has y up
@@ -370,7 +394,7 @@ for (const line of document.getElementById("commands").textContent.trim().split(
 viewer.controls.target.set({target});
 viewer.camera.position.set({position});
 viewer.gui.__folders.Scene.close();
-{START if scene.moving else ""}
+{INITIALISE if scene.moving else ""}
 </script>
 </body>
 </html>

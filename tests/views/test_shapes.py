@@ -14,7 +14,17 @@ import sysdyn as sd
 from sysdyn.model import forward_kinematics
 from sysdyn.model.inertia import first_moment, inertia, transform_inertia
 from sysdyn.model.se3 import X_motion, pose, rotation, rotx, translation
-from sysdyn.views.shapes import BONE, INERTIA, PLAIN, Box, Cylinder, Ellipsoid, Mesh, find_mesh, shapes_of
+from sysdyn.views.shapes import (
+    DEFAULT_COLOUR,
+    INERTIA_COLOUR,
+    LINK_LINE,
+    Box,
+    Cylinder,
+    Ellipsoid,
+    Mesh,
+    find_mesh,
+    shapes_of,
+)
 
 trimesh = pytest.importorskip("trimesh")
 pytest.importorskip("collada")
@@ -63,9 +73,9 @@ def test_a_urdf_file_gives_shapes_on_the_bodies_that_carry_its_links(robot):
     np.testing.assert_allclose(part.shape.half, [0.05, 0.1, 0.3])
     assert len(part.shape.vertices) == 8 and len(part.shape.faces) == 12  # corners are shared
     for x, shape in ((cylinder, Cylinder(0.1, 0.4)), (sphere, Ellipsoid([0.2, 0.2, 0.2]))):
-        assert (x.body, x.shape, x.colour) == (0, shape, PLAIN)
+        assert (x.body, x.shape, x.colour) == (0, shape, DEFAULT_COLOUR)
         np.testing.assert_array_equal(x.T, pose(np.eye(3), np.array([0.0, 0.0, 5.0])))  # the fixed link's frame
-    assert {x.body for x in hand} == {1} and {x.colour for x in hand} <= {INERTIA, BONE}
+    assert {x.body for x in hand} == {1} and {x.colour for x in hand} <= {INERTIA_COLOUR, LINK_LINE}
 
 
 def test_meshes_are_found_as_ros_finds_them(robot, tmp_path, monkeypatch):
@@ -119,7 +129,7 @@ def test_what_cannot_be_shown_is_told_with_its_line_and_the_inertia_stands_for_i
     model = sd.load(robot(hand))
     with pytest.warns(sd.FormatWarning, match=said):
         found = shapes_of(model)
-    assert INERTIA in {x.colour for x in found if x.body == 1}
+    assert INERTIA_COLOUR in {x.colour for x in found if x.body == 1}
 
 
 def test_a_missing_reader_of_meshes_is_told_how_to_get(robot, monkeypatch):
@@ -138,9 +148,9 @@ def test_models_remember_their_files_while_they_live(robot, tmp_path, monkeypatc
     changed = model.replace(gravity=np.zeros(3))
     assert model.source.file == path and changed.source is None
     assert pickle.loads(pickle.dumps(model)).source is None
-    assert {x.colour for x in shapes_of(changed)} <= {INERTIA, BONE}
+    assert {x.colour for x in shapes_of(changed)} <= {INERTIA_COLOUR, LINK_LINE}
     assert len(shapes_of(changed, path)) == len(shapes_of(model))
-    assert {x.colour for x in shapes_of(model, False)} <= {INERTIA, BONE}
+    assert {x.colour for x in shapes_of(model, False)} <= {INERTIA_COLOUR, LINK_LINE}
     monkeypatch.chdir(tmp_path / "share" / "arm_description" / "urdf")
     assert shapes_of(sd.load(URDF.replace("HAND", mesh_visual("../meshes/part.stl"))))[-1].body == 1
     with pytest.raises(sd.InvalidInput, match="the file of another robot"):
@@ -167,7 +177,7 @@ def test_geoms_are_where_mujoco_has_them(name):
     data.qpos[:] = state.to_mujoco(q, np.zeros(model.nv))[0]
     mujoco.mj_kinematics(mj, data)
     world = [*(pose(rotation(X), translation(X)) for X in forward_kinematics(model, q)), np.eye(4)]
-    found = [x for x in shapes_of(model, mj) if x.colour not in (INERTIA, BONE)]
+    found = [x for x in shapes_of(model, mj) if x.colour not in (INERTIA_COLOUR, LINK_LINE)]
     kinds = mujoco.mjtGeom
     drawn = [g for g in range(mj.ngeom) if mj.geom_type[g] not in (kinds.mjGEOM_PLANE, kinds.mjGEOM_HFIELD)]
     rest = iter(found)
@@ -206,7 +216,7 @@ def test_ellipsoids_have_the_inertia_of_their_bodies():
     """m/5 (b² + c²) about each axis, at the centre of mass, turned into the body."""
     model = sd.chain(4, seed=2)
     for i in range(model.nb):
-        (x,) = (x for x in shapes_of(model) if x.body == i and x.colour == INERTIA)
+        (x,) = (x for x in shapes_of(model) if x.body == i and x.colour == INERTIA_COLOUR)
         m, (a, b, c) = model.inertias[i, 5, 5], np.square(x.shape.radii)
         own = inertia(m, np.zeros(3), m / 5 * np.diag([b + c, a + c, a + b]))
         X = X_motion(x.T[:3, :3].T, x.T[:3, 3])

@@ -132,7 +132,7 @@ def test_long_batches_are_thinned_out():
     page = sd.show(sd.chain(2), q).page
     (animation,) = (x for x in commands(page) if x["type"] == "set_animation")
     times = np.frombuffer(animation["animations"][0]["clip"]["tracks"][0]["times"].data, np.float32)
-    assert len(times) == 667 and times[-1] == 1998 and "2,001 states, every 3. of which is shown" in page
+    assert len(times) == 667 and times[-1] == 1998 and "2,001 states, 1 in 3 is shown" in page
 
 
 def test_wrenches_at_frames_are_those_on_the_body(tmp_path):
