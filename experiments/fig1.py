@@ -146,7 +146,7 @@ def _operations(n: int, states: int) -> Iterator[dict]:
 
 def published(n: int, k: int) -> Iterator[dict]:
     """By the counter of the script, at state k."""
-    system = sd.forward_dynamics(_model(n)).system("net_force")
+    system = sd.assemble(sd.forward_dynamics(_model(n)), "net_force")
     q, qd = state(n, k)
     A, b = system.D(q), right_hand_side(system, q, qd)
     orders = {ROWS: (row_pivoting(A),)} | ({PERMUTED: umfpack_pivots(A)} if umfpack.available() else {})
@@ -158,7 +158,7 @@ def published(n: int, k: int) -> Iterator[dict]:
 
 def exact(n: int, k: int, name: str, counters: Iterable[str] = (SOLVE, END_TO_END)) -> Iterator[dict]:
     """LU with the pivots of state k: of every unknown, and in the permuted order of q̈ alone and with nothing shared."""
-    system = sd.forward_dynamics(_model(n)).system("net_force")
+    system = sd.assemble(sd.forward_dynamics(_model(n)), "net_force")
     A = system.D(state(n, k)[0])
     order = umfpack_pivots(A) if name == PERMUTED else (row_pivoting(A), range(A.shape[0]))
     for counter in counters:
@@ -171,7 +171,7 @@ def exact(n: int, k: int, name: str, counters: Iterable[str] = (SOLVE, END_TO_EN
 
 def matrix_form(n: int) -> Iterator[dict]:
     """W^L D W^R d' + W^L b = 0 with every product carried out."""
-    system = sd.forward_dynamics(_model(n)).system("net_force")
+    system = sd.assemble(sd.forward_dynamics(_model(n)), "net_force")
     for counter in (SOLVE, END_TO_END):
         assembly = _assembly(system, counter)
         yield row(n, counter, MATRIX, "all", EQUAL, assembly.graph.count(matrix_solution(system, assembly)))
@@ -184,7 +184,7 @@ def textbook(n: int) -> Iterator[dict]:
         (ABA, "aba", sd.forward_dynamics, sd.aba), (CRBA, "crba", sd.forward_dynamics, sd.forward_dynamics_crba),
         (RNEA, "rnea", sd.inverse_dynamics, sd.rnea),
     ):  # fmt: skip
-        wanted, plain = STYLE[name][0], problem(model).system()
+        wanted, plain = STYLE[name][0], sd.assemble(problem(model))
         flops = _eliminated(plain, *RECURSIVE[order](plain), SOLVE, wanted)[wanted]
         yield row(n, SOLVE, name, wanted, EQUAL, flops, note=f"order {order} of D")
         traced = sd.count_flops(algorithm, model, SHARING[EQUAL])
@@ -193,7 +193,7 @@ def textbook(n: int) -> Iterator[dict]:
 
 def orthogonal(n: int) -> Iterator[dict]:
     """Tearing with an orthogonal border."""
-    system = sd.forward_dynamics(_model(n)).system()
+    system = sd.assemble(sd.forward_dynamics(_model(n)))
     order = tearing.tearing_order(order_samples(system, ORDER_STATES), certified=True)
     choice = Elimination(system, *order).choice("", QUANTITIES)
     note = f"{len(choice.rotated_with)} orthogonal columns"
@@ -296,7 +296,7 @@ def _product(A: Rows, B: Rows) -> Rows:
 def _times(n: int) -> Iterable[dict]:
     """Processor time of one state by each means, and its ratio to that of `_unit` in the same repetition."""
     model = _model(n)
-    system = sd.forward_dynamics(model).system("net_force")
+    system = sd.assemble(sd.forward_dynamics(model), "net_force")
     q, qd = state(n, 0)
     tau = np.random.default_rng(n).standard_normal(n)
     yield from _measured(n, SCIPY, _scipy_calls(system, q, qd, tau))

@@ -94,7 +94,7 @@ def state(n, k):
 
 def published(n, k):
     """By the counter of the script, at state k."""
-    system = load_cells(n).system("net_force")
+    system = sd.assemble(load_cells(n), "net_force")
     q, qd = state(n, k)
     A, b = system.D(q), right_hand_side(system, q, qd)
     orders = {ROWS: (row_pivoting(A), None), TORN: torn_order(system)[:2]}
@@ -107,7 +107,7 @@ def published(n, k):
 
 def exact(n, k, names=(ROWS, PERMUTED)):
     """LU with the pivots of state k."""
-    system = load_cells(n).system("net_force")
+    system = sd.assemble(load_cells(n), "net_force")
     A = system.D(state(n, k)[0])
     for name in names:
         if name == PERMUTED and not umfpack.available():
@@ -117,7 +117,7 @@ def exact(n, k, names=(ROWS, PERMUTED)):
 
 
 def exact_torn(n):
-    system = load_cells(n).system()
+    system = sd.assemble(load_cells(n))
     yield from eliminated(n, TORN, system, torn_order(system))
 
 
@@ -162,7 +162,7 @@ def compiled(n):
 
 def orthogonal(n):
     """Tearing with an orthogonal border, in the paper's system."""
-    system = load_cells(n).system()
+    system = sd.assemble(load_cells(n))
     order = tearing.tearing_order(order_samples(system, BLOCK_STATES), certified=True)
     yield from eliminated(n, CERTIFIED, system, order)
 
@@ -170,7 +170,7 @@ def orthogonal(n):
 def judged(n, count):
     """At how many regular states each order, fixed, gives an answer: random ones, and joints at multiples of π/2."""
     problem = load_cells(n)
-    net, plain = problem.system("net_force"), problem.system()
+    net, plain = sd.assemble(problem, "net_force"), sd.assemble(problem)
     states = sample_states(problem, count, seed=2)
     regular = ~is_singular(plain, states)
     states = {name: x[regular] for name, x in states.items()}
@@ -210,7 +210,7 @@ def problems_of(n):
 def stated(n):
     """The problem of the script beside those of the text: whether they have a solution, and what the solver answers."""
     for name, problem in problems_of(n).items():
-        found = problem.diagnose()
+        found = sd.diagnose(problem)
         yield {
             "bodies": n, "problem": name, "equations": found.equations, "unknowns": found.unknowns, "rank": found.rank,
             "error": "" if found.rank < found.unknowns else f"{answered(problem):.1e}",

@@ -29,12 +29,12 @@ from sysdyn.codegen import interpreter
 from sysdyn.codegen.llvm.machine_code import MachineCode
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import AccuracyWarning, BackendUnavailable
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.check import ZERO
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.pivoted_lu import reference
 from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states, stacked
-from sysdyn.problem import Problem
 from sysdyn.program.graph import is_constant
 from sysdyn.program.program import Program
 from sysdyn.runtime.runner import Runner
@@ -237,7 +237,7 @@ def compute(folder: Path, quick: bool) -> None:
             continue
         gc.disable()  # it would walk the entries of graphs that all stay alive
         try:
-            matrix = Matrix(problem.system())
+            matrix = Matrix(sd.assemble(problem))
             generic = sample_states(problem, 2 * ONE_STATES)
             sampled = sample_matrix(matrix.system, {x: values[::2] for x, values in generic.items()})  # random states
             names = (*safe, PAPER) if umfpack.available() else tuple(x for x in safe if x != "umfpack")

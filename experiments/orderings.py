@@ -31,12 +31,12 @@ from sysdyn.app.robots import load_robot
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.check import SampledStates
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.report import Choice, StabilityReport
 from sysdyn.offline.sampling import order_samples, sample_matrix
-from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_rows
@@ -311,7 +311,7 @@ def share(first: int, step: int, quick: bool) -> list[dict[str, object]]:
 
 def rows_of(kind: str, robot: str, problem: Problem, quick: bool) -> list[dict[str, object]]:
     """A row for each order of one problem."""
-    system = problem.system()
+    system = sd.assemble(problem)
     sampled, states = order_samples(system, ORDER_STATES), SampledStates.of(system, QUICK_STATES if quick else STATES)
     rows, least = [], math.inf
     for order in (*RECURSIVE, *SEARCHED):

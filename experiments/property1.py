@@ -59,7 +59,7 @@ def compute(folder, quick):
 
 def triangle(name, model, n, layout):
     """What eqs. (11), (12) leave above the diagonal, and on it."""
-    system = sd.inverse_dynamics(model).system(layout)
+    system = sd.assemble(sd.inverse_dynamics(model), layout)
     row_perm, col_perm = rnea(system)
     row, col = system.coordinates
     entries = system.assembly.rows
@@ -73,7 +73,7 @@ def triangle(name, model, n, layout):
 
 def matrix(model):
     """Each entry of D, its place by eqs. (11), (12), and the quantity that it multiplies."""
-    system = sd.inverse_dynamics(model).system()
+    system = sd.assemble(sd.inverse_dynamics(model))
     to_row, to_col = (np.argsort(perm).tolist() for perm in rnea(system))
     rows = []
     for r, c in zip(*map(np.ndarray.tolist, system.coordinates), strict=True):
@@ -85,7 +85,7 @@ def matrix(model):
 
 def orders(name, model, sizes):
     """UMFPACK's orders for the first n bodies of `model`, n in `sizes`."""
-    system = sd.inverse_dynamics(model).system()
+    system = sd.assemble(sd.inverse_dynamics(model))
     whole = system.D(model.random_state(seed=0)[0])
     column_body = np.array([body for _, body in system.col_blocks])
     # a known quantity belongs to the body of its only entry

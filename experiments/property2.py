@@ -51,7 +51,7 @@ def compute(folder, quick):
 
 def compare(name, model, n, layout):
     """The triangle against the ABA, for torques of a random motion under random external wrenches."""
-    system = sd.forward_dynamics(model).system(layout)
+    system = sd.assemble(sd.forward_dynamics(model), layout)
     q, qd, qdd = model.random_state(seed=n)
     fx = np.einsum("ijk,ik->ij", model.inertias, np.random.default_rng(n).standard_normal((model.nb, 6)))
     tau = sd.rnea(model, q, qd, qdd, fx)
@@ -107,7 +107,7 @@ def error(x, reference):
 
 def matrix(model):
     """Where D and W^L D W^R have entries, in the order (34), (35), and how large they are."""
-    system = sd.forward_dynamics(model).system()
+    system = sd.assemble(sd.forward_dynamics(model))
     q = model.random_state(seed=1)[0]
     W, D = matrix_aba(system, q), system.D(q)
     to_row, to_col = np.argsort(W.row_perm), np.argsort(W.col_perm)

@@ -210,7 +210,7 @@ def diagnoses():
         ("load cells", CELLS, "all"), ("slippery floor", SLIPPERY, TWO_OF_SIX), (AS_WRITTEN, SLIPPERY, "all"),
     ):  # fmt: skip
         p = problem(model, unknown, base)
-        found, system = p.diagnose(), p.system(known="substituted")
+        found, system = sd.diagnose(p), sd.assemble(p, known="substituted")
         place = [system.col_names.index(f"fx({FEET[0]}).{c}") for c in unknown]
         for where, q in postures.items():
             _, size, Vt = np.linalg.svd(system.D(q).toarray())
@@ -223,7 +223,7 @@ def diagnoses():
                 **told(found),
             })  # fmt: skip
     for skew in (1.5, 0.0):
-        found = problems.load_cells(6, skew).diagnose()
+        found = sd.diagnose(problems.load_cells(6, skew))
         rows.append({
             "problem": f"chain of Fig. 2, skew {skew}", "posture": "at random", "missing": "", "direction_error": "",
             **told(found),

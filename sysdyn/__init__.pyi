@@ -7,7 +7,6 @@ from sysdyn import measurements as measurements
 from sysdyn import model as model
 from sysdyn import offline as offline
 from sysdyn import online as online
-from sysdyn import problem as problem
 from sysdyn import program as program
 from sysdyn import reference as reference
 from sysdyn.contact.friction_cone import Coulomb as Coulomb
@@ -23,8 +22,10 @@ from sysdyn.contact.time_stepping import Unilateral as Unilateral
 from sysdyn.contact.time_stepping import unilateral as unilateral
 from sysdyn.data.estimates import estimate_log as estimate_log
 from sysdyn.data.sensor_log import Log as Log
+from sysdyn.diagnosis.diagnose import diagnose as diagnose
 from sysdyn.diagnosis.observability import Observability as Observability
 from sysdyn.diagnosis.report import Diagnosis as Diagnosis
+from sysdyn.equations.problem_system import assemble as assemble
 from sysdyn.equations.system import BlockSystem as BlockSystem
 from sysdyn.errors import AccuracyWarning as AccuracyWarning
 from sysdyn.errors import BackendUnavailable as BackendUnavailable
@@ -63,6 +64,9 @@ from sysdyn.measurements.acceleration_sensors import FrameAcceleration as FrameA
 from sysdyn.measurements.bias_models import Constant as Constant
 from sysdyn.measurements.bias_models import GaussMarkov as GaussMarkov
 from sysdyn.measurements.bias_models import RandomWalk as RandomWalk
+from sysdyn.measurements.classical import forward_dynamics as forward_dynamics
+from sysdyn.measurements.classical import hybrid_dynamics as hybrid_dynamics
+from sysdyn.measurements.classical import inverse_dynamics as inverse_dynamics
 from sysdyn.measurements.constraints import Contact as Contact
 from sysdyn.measurements.constraints import ContactWrench as ContactWrench
 from sysdyn.measurements.constraints import JointCoupling as JointCoupling
@@ -86,6 +90,7 @@ from sysdyn.measurements.noise import ModelNoise as ModelNoise
 from sysdyn.measurements.noise import Prior as Prior
 from sysdyn.measurements.noise import Switchable as Switchable
 from sysdyn.measurements.predict import predict as predict
+from sysdyn.measurements.problem import Problem as Problem
 from sysdyn.measurements.state_sensors import Direction as Direction
 from sysdyn.measurements.state_sensors import FrameAttitude as FrameAttitude
 from sysdyn.measurements.state_sensors import FrameDistance as FrameDistance
@@ -135,10 +140,6 @@ from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
 from sysdyn.online.switching import SwitchingSolver as SwitchingSolver
 from sysdyn.passes import PASSES as PASSES
-from sysdyn.problem import Problem as Problem
-from sysdyn.problem import forward_dynamics as forward_dynamics
-from sysdyn.problem import hybrid_dynamics as hybrid_dynamics
-from sysdyn.problem import inverse_dynamics as inverse_dynamics
 from sysdyn.program.graph import Expr as Expr
 from sysdyn.program.graph import Graph as Graph
 from sysdyn.program.opcodes import Flops as Flops

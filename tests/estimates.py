@@ -21,7 +21,7 @@ def dense(problem, q, qd, y, covariances=None, active=None, repeated=0):
     repeated: number of exact equations that follow from others.
     """
     covariances, active = covariances or {}, active or {}
-    system = problem.system().plain
+    system = sd.assemble(problem).plain
     inputs = {"q": q, "qd": qd, **{f"y:{name}": x for name, x in y.items() if name not in QUANTITIES}}
     inputs |= {name: x for name, x in y.items() if name in QUANTITIES}
     entries, b = system.values(inputs)
@@ -85,7 +85,7 @@ def dense_inverse(K: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float, np.n
 
 def matrix(problem: sd.Problem, q, qd, noise: dict, active: dict, y: dict):
     """The augmented system, its matrix and its right-hand side."""
-    system = problem.system()
+    system = sd.assemble(problem)
     inputs = {"q": q, "qd": qd, **{f"active:{name}": on.astype(float) for name, on in active.items()}}
     inputs |= {f"y:{name}": x for name, x in y.items()}
     for m in problem.noisy:

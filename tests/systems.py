@@ -8,12 +8,14 @@ import numpy as np
 from oracles import icub
 from robots import ROBOTS, load_robot
 
+from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.system import BlockSystem
+from sysdyn.measurements.classical import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.measurements.known_quantities import BodyAcceleration, JointWrench
 from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model, random_tree
 from sysdyn.model.quantities import QUANTITIES
-from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 
 PROBLEMS = {
@@ -34,7 +36,7 @@ def model_with(name: str) -> Model:
 
 @functools.cache
 def built(name: str, problem: str = "forward", layout: str = "paper", known: str = "rows") -> BlockSystem:
-    return PROBLEMS[problem](model_with(name)).system(layout, known)
+    return assemble(PROBLEMS[problem](model_with(name)), layout, known)
 
 
 def unknowns(system: BlockSystem, answer: dict[str, np.ndarray]) -> np.ndarray:

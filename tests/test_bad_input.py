@@ -25,6 +25,7 @@ from sysdyn.errors import (
     SysdynError,
     UnknownName,
 )
+from sysdyn.measurements.classical import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.measurements.known_quantities import (
     BodyAcceleration,
     ExternalWrench,
@@ -32,9 +33,9 @@ from sysdyn.measurements.known_quantities import (
     JointTorque,
     JointWrench,
 )
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import chain, random_tree
 from sysdyn.offline import sampling
-from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 
 
 class Fails:
@@ -215,7 +216,7 @@ def test_quaternions_that_are_not_of_unit_norm(norm):
     with Fails(InvalidInput, f"the quaternion of joint {name!r} has norm"):
         forward()(**single)
     with Fails(InvalidInput, f"the quaternion of joint {name!r} has norm"):
-        forward().problem.system().D(given["q"][4])
+        sd.assemble(forward().problem).D(given["q"][4])
 
 
 def test_quaternions_of_nearly_unit_norm_are_normalised():
@@ -459,14 +460,14 @@ def test_unknown_names_elsewhere():
     with Fails(UnknownName, "joint 'jnt1'", "Did you mean 'joint1'"):
         hybrid_dynamics(model, ["jnt1"])
     with Fails(UnknownName, "layout 'net'", "net_force"):
-        forward_dynamics(model).system("net")
+        sd.assemble(forward_dynamics(model), "net")
     with Fails(UnknownName, "'row'", "Did you mean 'rows'?"):
-        forward_dynamics(model).system(known="row")
+        sd.assemble(forward_dynamics(model), known="row")
 
 
 def test_numbers_handed_to_the_system():
     model = chain(3)
-    system = forward_dynamics(model).system()
+    system = sd.assemble(forward_dynamics(model))
     zero = np.zeros(3)
     for wrong, needed in ((np.zeros(2), "(…, 3)"), (np.zeros((2, 3)), "(3,)"), (np.zeros((1, 3)), "(3,)")):
         with Fails(InvalidInput, f"q has shape {wrong.shape}", f"{needed} is needed"):
@@ -534,7 +535,7 @@ def test_too_many_equations():
     problem = forward_dynamics(chain(3)) - JointTorque("joint2") + Pair()
     wanted = ("too many equations", "61 equations, 60 unknowns", "leave out 1 of", "y:pair: first")
     with Fails(ProblemError, *wanted) as found:
-        require_sound_structure(problem.system())
+        require_sound_structure(sd.assemble(problem))
     assert not isinstance(found.value, StructurallySingular)
     q, qd, qdd = problem.model.random_state(seed=1)
     y, solver = sd.predict(problem, q, qd, qdd), sd.compile(problem, level="fast")
@@ -568,7 +569,7 @@ def massless_tip():
 
 def test_singular_by_value_at_every_state():
     problem = forward_dynamics(massless_tip())
-    assert not problem.diagnose().well_posed
+    assert not sd.diagnose(problem).well_posed
     with pytest.raises((NoSafeOrdering, StructurallySingular), match=r"(?s)qdd\(joint2\)"):
         sd.compile(problem)
 
@@ -587,7 +588,7 @@ def test_singular_at_this_state():
                "body 'body0' has no inertia", "on_singular='nan'", "diagnose") as found:  # fmt: skip
         solver(q, qd, tau)
     assert found.value.states == (1,)
-    singular = sampling.is_singular(solver.problem.system(), {"q": q, "qd": qd})
+    singular = sampling.is_singular(sd.assemble(solver.problem), {"q": q, "qd": qd})
     assert singular.tolist() == [False, True, False]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.problem import Problem
+from sysdyn.measurements.problem import Problem
 
 
 def random_groups(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarray]:

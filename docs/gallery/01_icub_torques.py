@@ -18,7 +18,7 @@ robot = sd.load("icub", base="floating", fixed_joints="sensors")
 names = ["l_arm_ft", "r_arm_ft", "l_leg_ft", "r_leg_ft", "l_foot_ft", "r_foot_ft"]
 touched = ["l_hand", "r_hand", "l_lower_leg", "r_lower_leg", "l_foot", "r_foot"]
 problem = sd.inverse_dynamics(robot) - sd.ExternalWrench(touched) + [sd.sensor(robot, name) for name in names]
-print(problem.diagnose())
+print(sd.diagnose(problem))
 solver = sd.compile(problem, outputs=["tau", "fx"], level="fast")
 print(solver)
 

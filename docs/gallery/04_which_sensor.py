@@ -13,7 +13,7 @@ import sysdyn as sd
 
 arm = sd.auto_tree(4, 1, 1.5, 0.9)
 known = sd.inverse_dynamics(arm) - sd.ExternalWrench("body3")
-print(known.diagnose())
+print(sd.diagnose(known))
 
 # %%
 # What is on offer, with its noise. Three load cells alone do not do it, nor does an accelerometer, whatever its
@@ -34,7 +34,7 @@ offers = {
     "accelerometer": [imu],
 }
 for name, sensors in offers.items():
-    print(f"{name:24}", "enough" if (known + sensors).diagnose().well_posed else "not enough")
+    print(f"{name:24}", "enough" if sd.diagnose(known + sensors).well_posed else "not enough")
 
 # %%
 # Those that are enough are compiled, and give the deviation of each component of the force on the hand. Encoders
@@ -45,7 +45,7 @@ found = {}
 for name, sensors in offers.items():
     measured = [sd.JointAcceleration("all", noise=0.2, name="encoders"), *sensors]
     problem = sd.Problem(arm, [*measured, sd.ExternalWrench(["body0", "body1", "body2"])])
-    if problem.diagnose().well_posed:
+    if sd.diagnose(problem).well_posed:
         solver = sd.compile(problem, outputs=["fx"], level="fast")
         zero = {m.name: np.zeros(len(m.components(arm))) for m in measured}
         found[name] = solver(*states, y=zero).std("fx")[:, 3, 3:].mean(axis=0)

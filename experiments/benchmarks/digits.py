@@ -152,7 +152,7 @@ def worth_off(problem: sd.Problem, inputs: dict[str, np.ndarray], worth: Worth, 
     w-tests and the likelihood to 1 and themselves. A quantity vanishes below VANISHING of the greatest of all, its
     deviations below CERTAIN of the greatest: what is left of both are rounding errors of the equations themselves.
     """
-    system, estimate = problem.system(), worth.estimate
+    system, estimate = sd.assemble(problem), worth.estimate
     assert isinstance(system, AugmentedSystem)
     noisy = sorted(i for _, numbers in system.noise_numbers for i in numbers)
     kinds = [x for x in problem.quantities if len(system.layout.quantity_columns(x))]

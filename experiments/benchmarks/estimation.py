@@ -88,7 +88,7 @@ def random_problem(seed: int, kind: str) -> sd.Problem:
 
 def dense(problem: sd.Problem, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(mean, standard deviations) of all unknowns at one state, inputs by group, by orthogonal decompositions."""
-    system = problem.system().plain
+    system = sd.assemble(problem).plain
     entries, b = system.values(inputs)
     A, b = system.matrix(entries[0]).toarray(), b[0]
     members: dict[str, dict[int, int]] = {}
@@ -266,7 +266,7 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
         found, ratio = beyond(all_states, lambda ask=ask: ask(all_states()), 1, 15)
         times[f"{name}, batch, a state"] = found.scaled(1 / states), ratio
     times |= changed_calls(problem, q, qd, y)
-    unknowns = len(problem.system().plain.columns)
+    unknowns = len(sd.assemble(problem).plain.columns)
     print(f"iCub, {what}: {unknowns} unknowns, {problem.ny} values, {solver.flops.end_to_end.total} operations")
     rows = []
     for name, (x, ratio) in times.items():

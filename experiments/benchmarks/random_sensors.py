@@ -291,7 +291,7 @@ def reduced_rows(problem: sd.Problem, rng: np.random.Generator) -> tuple[list[in
 
     The equations of motion give N with [a f τ] = N [q̈ fx w] + …: a row [Y₁ Y₂] of both becomes Y₂ + Y₁ N.
     """
-    model, system = problem.model, problem.system().plain
+    model, system = problem.model, sd.assemble(problem).plain
     q, qd, _ = model.random_state(seed=int(rng.integers(10_000)))
     D = system.D(q).tocsc()
     order = [problem.measurements.index(m) for m in (*problem.raw, *problem.custom)]
@@ -314,7 +314,7 @@ def is_regular(problem: sd.Problem) -> bool:
 
 def regular_at(problem: sd.Problem, inputs: dict[str, np.ndarray]) -> bool:
     """The same at one state, inputs by group."""
-    system = problem.system().plain
+    system = sd.assemble(problem).plain
     D, exact = system.matrix(system.values(inputs)[0][0]).toarray(), ~system.noisy_mask
     if D.shape[0] < D.shape[1]:
         return False

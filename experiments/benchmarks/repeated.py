@@ -144,7 +144,7 @@ def answered(seed: int, options: argparse.Namespace) -> dict:
     w, JT = found["w"], np.swapaxes(J, -1, -2)
     size = 1.0 + np.abs(found.qdd).max(axis=1) + np.abs(w).max(axis=1)
     off = np.maximum(np.abs(force - _times(JT, w)).max(axis=1), np.abs(_times(J, found.qdd) + drift).max(axis=1)) / size
-    system = kept.system()
+    system = sd.assemble(kept)
     for k in np.flatnonzero(found.ok & (shared | nearly)):
         one = {x: v[k] for x, v in now.items()}
         close, open_always = nearly[k] and not shared[k], sizes[k].min() < ROUNDING

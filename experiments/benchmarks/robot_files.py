@@ -180,7 +180,7 @@ def beside_references(model: sd.Model, seed: int = 0) -> dict[str, object]:
     if any(isinstance(x, Loop) for x in model.closures):
         row["closed"] = "no"
         problem = sd.forward_dynamics(model)
-        if problem.diagnose().well_posed:
+        if sd.diagnose(problem).well_posed:
             solution = sd.compile(problem, level="fast")(q, qd, tau, on_singular="nan")
             row["closed"] = float(solution.backward_error()) if solution.ok else "no"
     return row

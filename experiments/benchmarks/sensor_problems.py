@@ -49,7 +49,7 @@ COLUMNS = (
 def compiled(seed: int, states: int, exact: bool) -> dict:
     """The problem of a seed, compiled in this process and called at so many states."""
     problem = random_problem(seed, exact)
-    equations, unknowns = problem.system().plain.shape
+    equations, unknowns = sd.assemble(problem).plain.shape
     row = dict.fromkeys(COLUMNS, "") | {
         "seed": seed, "kind": "redundant" if equations > unknowns else "square", "robot": problem.model.name,
         "bodies": problem.model.nb, "unknowns": unknowns, "equations": equations, "measurements": described(problem),

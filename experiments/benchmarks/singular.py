@@ -82,7 +82,7 @@ def positions(n: int, rng: np.random.Generator) -> np.ndarray:
 def counted(solver: sd.Solver, states: int, rng: np.random.Generator) -> dict:
     """How many states are answered, and which of the answers and refusals are wrong."""
     problem, q = solver.problem, positions(states, rng)
-    system, inputs = problem.system(), {"q": q, "qd": rng.standard_normal(q.shape), "tau": np.ones(q.shape)}
+    system, inputs = sd.assemble(problem), {"q": q, "qd": rng.standard_normal(q.shape), "tau": np.ones(q.shape)}
     solution = solver(*inputs.values(), on_singular="nan")
     nearness, ok, worst, contradicted = solution.reciprocal_condition(), solution.ok, 0.0, 0
     for k in np.flatnonzero(ok).tolist():

@@ -149,7 +149,7 @@ def calls(problem: sd.Problem, n: int, rng: np.random.Generator, far: float) -> 
     shown = sd.predict(problem, q, qd, qdd, fx, seed=int(rng.integers(1 << 31)))
     inputs = {x: values[x].reshape(n, -1) for x in problem.known_quantities}
     inputs |= {value_group(m.name): shown[m.name] for m in problem.custom}
-    equations, unknowns = problem.system().plain.shape
+    equations, unknowns = sd.assemble(problem).plain.shape
     other = ((rng.random(n) < 0.5) & (bool(problem.noisy) or equations <= unknowns))[:, None]
     inputs = {name: np.where(other, 3.0 * rng.standard_normal(x.shape), 1.0) * x for name, x in inputs.items()}
     noise = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
@@ -173,7 +173,7 @@ def called(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
 
 def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]) -> Answers:
     solution = called(problem, solver, inputs)
-    system, d = problem.system().plain, unknowns(problem, solution)
+    system, d = sd.assemble(problem).plain, unknowns(problem, solution)
     inputs = inputs | {"q": problem.model.normalise(inputs["q"])}
     residual = np.where(solution.ok[:, None], row_wise(system, inputs, d), 0.0)
     chosen = np.flatnonzero(residual.max(axis=1) > WRONG)
@@ -200,7 +200,7 @@ def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
 
 def unknowns(problem: sd.Problem, solution: sd.Solution) -> np.ndarray:
     """d (N, full layout) of a solution at N states."""
-    layout = problem.system().plain.layout
+    layout = sd.assemble(problem).plain.layout
     d = np.zeros((len(solution.ok), layout.n))
     for quantity in problem.quantities:
         d[:, layout.quantity_columns(quantity)] = solution[quantity].reshape(len(d), -1)
@@ -276,7 +276,7 @@ def farther(system: System, inputs: dict[str, np.ndarray], d: np.ndarray) -> Far
     external wrench that is zero is 3e-15 N beside forces of 2e17 N.
     """
     if system.noisy_mask.any():
-        system = system.problem.system()
+        system = sd.assemble(system.problem)
         d = np.pad(d, (0, system.layout.n - len(d)))  # by multipliers, which are not looked at
     (r, c), redundant = system.coordinates, system.shape[0] > system.shape[1]
     entries = system.values(inputs)[0][0]

@@ -145,7 +145,7 @@ def called(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
 
 def differences(problem: sd.Problem, inputs: dict[str, np.ndarray], estimate: sd.Estimate) -> tuple:
     """(error of residuals (n,) relative to their terms, of χ² (n,)); NaN where there is no answer or no residual."""
-    system, d = problem.system().plain, unknowns(problem, estimate)
+    system, d = sd.assemble(problem).plain, unknowns(problem, estimate)
     inputs = inputs | {"q": problem.model.normalise(inputs["q"])}
     entries, b = system.values(inputs)
     entries = np.broadcast_to(entries, (len(d), entries.shape[1]))
@@ -213,7 +213,7 @@ def judged(problem: sd.Problem, solver: sd.Solver, options: argparse.Namespace, 
 def answered(seed: int, options: argparse.Namespace) -> dict:
     """A line of the table."""
     problem = worth_problem(seed)
-    row = {"robot": problem.model.name, "unknowns": problem.system().plain.shape[1]}
+    row = {"robot": problem.model.name, "unknowns": sd.assemble(problem).plain.shape[1]}
     row |= dict.fromkeys(("operations", "compile_s", "call_s", *COLUMNS, "error"), "")
     print(json.dumps(row), flush=True)
     began = time.process_time()

@@ -15,8 +15,8 @@ import numpy as np
 
 from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Free, Model, auto_tree
-from sysdyn.problem import Problem
 
 # Order of the rows of Y and H.
 FORCE_FIRST = ("fx", "fy", "fz", "nx", "ny", "nz")

@@ -52,6 +52,7 @@ from sysdyn.app.robots import load_robot
 from sysdyn.app.terminal import NOT_SOLVED, new_table, output, print_model
 from sysdyn.data.sensor_log import Log, files_of
 from sysdyn.data.states import random_states, read_states
+from sysdyn.diagnosis.diagnose import diagnose as diagnose_problem
 from sysdyn.errors import VERSION, BackendUnavailable, FileError, InvalidInput
 from sysdyn.files import cache
 from sysdyn.files.atomic import write_file, write_folder
@@ -195,7 +196,7 @@ def diagnose(
     job = stated_job(subject, base, kind, torque)
     if log is None:
         refuse_options({"--coupled": coupled, "--order": order}, "it is for a log: give --log FILE")
-        diagnosis = job.problem.diagnose()
+        diagnosis = diagnose_problem(job.problem)
         text, good = str(diagnosis), diagnosis.well_posed
     else:
         from sysdyn.estimation.observability import observability  # lazy import, see `Job.smooth`

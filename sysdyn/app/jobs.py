@@ -18,13 +18,14 @@ from sysdyn.data.sensor_log import Estimates, Log
 from sysdyn.data.states import States, write_states
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import InvalidInput, ProblemError, check_among
+from sysdyn.measurements.classical import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.online.compile import compile
 from sysdyn.online.constraint_errors import warn_if_moving, warn_of_gaps
 from sysdyn.online.progress import Bar
 from sysdyn.online.solver import Solver
-from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import aba, rnea
 from sysdyn.sparse.orderings import ORDERINGS
 

@@ -14,8 +14,8 @@ from sysdyn.errors import InvalidInput, LogWarning, few
 from sysdyn.files.tables import TIME, read_table
 from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.known_quantities import ExternalWrench, JointTorque
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
-from sysdyn.problem import Problem
 
 
 def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.ndarray]:

@@ -20,13 +20,13 @@ from sysdyn.measurements.declared import sensor
 from sysdyn.measurements.linear import numbers
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.noise import Prior, Switchable, noise_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.registry import MEASUREMENTS, RAW_NAMES
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.readers.urdf import rpy
 from sysdyn.offline.options import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
-from sysdyn.problem import Problem
 
 _NUMBERS = int | float | list
 # {key: type} of a file, of a [[measurement]] (without the arguments of its class), and of a frame.

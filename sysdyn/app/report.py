@@ -19,7 +19,6 @@ from sysdyn.errors import SysdynError, check_among
 from sysdyn.files import html
 from sysdyn.files.html import TextTable
 from sysdyn.measurements.noise import noise_of
-from sysdyn.measurements.overview import equations, unknowns
 from sysdyn.model import Model
 from sysdyn.online.display import spy_html
 from sysdyn.online.estimate import Estimate
@@ -198,7 +197,7 @@ def report_page(job: Job, solver: Solver) -> str:
     parts = [
         f"<h1>{escape(title)}</h1><p>{escape(repr(solver))}</p>",
         html.section("The robot", html.text(repr(model)), html.table(model.table())),
-        html.section("What is known, and what is asked", html.table(equations(problem)), html.table(unknowns(problem))),
+        html.section("What is known, and what is asked", *map(html.table, problem.tables())),
         html.section("The matrix", _matrix(job, solver)),
         html.section("Operations", html.table(operations(job, solvers | (other_forms(job) if reference else {})))),
         html.section("Orders considered", html.table(considered)),

@@ -14,14 +14,14 @@ from numpy.typing import ArrayLike
 
 from sysdyn.contact.operational_space import operational_space
 from sysdyn.errors import InvalidInput, ProblemError, check_among
+from sysdyn.measurements.classical import torque_freedoms
 from sysdyn.measurements.constraints import Stabilised, stabilised
 from sysdyn.measurements.measurement import Constraint
-from sysdyn.measurements.problem_class import torque_freedoms
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.online.compile import compile
 from sysdyn.online.robot_functions import Kinematics
 from sysdyn.online.solver import Solver
-from sysdyn.problem import Problem
 from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import slices
 

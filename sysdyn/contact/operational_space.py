@@ -19,14 +19,15 @@ from sysdyn.codegen.interpreter import run_groups
 from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, check_among
 from sysdyn.frameworks.function import Function
+from sysdyn.measurements.classical import forward_dynamics
 from sysdyn.measurements.constraints import Contact, closures
 from sysdyn.measurements.measurement import Constraint
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.offline.constrained import acceleration_rows
 from sysdyn.offline.recursion import BUDGET
 from sysdyn.online.robot_functions import Kinematics, ResultDescription
-from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.graph import Expr
 from sysdyn.program.groups import Groups
 from sysdyn.program.program import Program

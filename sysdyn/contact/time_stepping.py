@@ -25,11 +25,12 @@ from sysdyn.contact.friction_cone import RANK_TOL, Coulomb, PointForces
 from sysdyn.contact.impact import require_constrained_fd, unstabilised
 from sysdyn.contact.operational_space import operational_space
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
+from sysdyn.measurements.classical import forward_dynamics
 from sysdyn.measurements.constraints import Contact
+from sysdyn.measurements.problem import Problem
 from sysdyn.online.compile import compile
 from sysdyn.online.derivatives import Derivatives
 from sysdyn.online.robot_functions import Kinematics, kinematics
-from sysdyn.problem import Problem, forward_dynamics
 from sysdyn.program.arrays import broadcast_shapes, finite_array, is_number
 from sysdyn.program.groups import slices
 

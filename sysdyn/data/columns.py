@@ -29,9 +29,9 @@ from sysdyn.measurements.input_names import SWITCH, VALUE, group_of, switch_grou
 from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import JointSensor
 from sysdyn.model.quantities import QUANTITY, user_visible
-from sysdyn.problem import Problem
 from sysdyn.program.arrays import BOOLEANS, NUMBERS, TIMES
 
 # Ways of a log with the state: q and q̇ are columns, exact, or unknown and measured by sensors.

@@ -19,9 +19,9 @@ from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.contact_schedule import Standing
 from sysdyn.measurements.input_names import SWITCH, VALUE, group_of, label_of, switch_group, value_group
 from sysdyn.measurements.noise import Switchable
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.online.solver import Solver
-from sysdyn.problem import Problem
 
 # Treatments of a missing value of a log: an error, its state left out, or its component switched off.
 MISSING = ("raise", "skip", "sensor")

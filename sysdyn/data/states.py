@@ -28,9 +28,9 @@ from sysdyn.files.atomic import write_file
 from sysdyn.files.table_writers import WRITERS, write_table
 from sysdyn.files.tables import table_suffix
 from sysdyn.measurements.predict import predict
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.online.storage import packed
-from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
 # Most numbers of states that are held at once (chosen).

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,7 +30,7 @@ from sysdyn.measurements.input_names import SWITCH, group_of
 from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.noise import ModelNoise
-from sysdyn.measurements.statement import Statement, switches
+from sysdyn.measurements.problem import Problem, switches
 from sysdyn.model import Model
 from sysdyn.model.massless import without_inertia
 from sysdyn.sparse.condition import skeel_condition
@@ -43,14 +44,44 @@ MAX_UNKNOWNS = 300
 
 
 def diagnose(
-    problem: Statement, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
+    problem: Problem, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
 ) -> Diagnosis:
-    """Diagnose a problem by its pattern, its null spaces at sampled states, and the measurements in `available`.
+    """Check whether the problem is well posed at a known state; `sysdyn.observability` checks a log.
 
-    active: {name: bool or (m,) bool} of Switchable measurements; equations that are switched off do not count.
+    Parameters
+    ----------
+    problem : Problem
+        The model and its measurements.
+    available : sequence of Measurement
+        Sensors that could be added if measurements are missing.
+    active : mapping of str to bool or (m,) bool, optional
+        On (True) or off for Switchable measurements, as in a call of a Solver. The equations of a measurement that
+        is off do not count.
 
-    Raises InvalidInput, UnknownName.
+    Returns
+    -------
+    Diagnosis
+        Undetermined unknowns, redundant measurements and remedies, by name.
+
+    Raises
+    ------
+    InvalidInput
+        If `available` has members that cannot be added.
+    UnknownName
+        If `active` names something that is not Switchable.
     """
+    sensors = {m.name for m in problem.switchable}
+    modes = {name: on for name, on in switches(active) if problem.switchable_constraints and name not in sensors}
+    others = {name: on for name, on in switches(active) if name not in modes}
+    diagnosis = _diagnosis(problem.mode(modes), available, others)
+    if problem.state_sensors and diagnosis.missing:
+        more = "sensors of the state measure q, q̇ and q̈ along a trajectory: sysdyn.observability diagnoses a log"
+        diagnosis = replace(diagnosis, suggestions=(*diagnosis.suggestions, more))
+    return diagnosis
+
+
+def _diagnosis(problem: Problem, available: Sequence[Measurement], active: Mapping[str, ArrayLike] | None) -> Diagnosis:
+    """Diagnose a problem by its pattern, its null spaces at sampled states, and the measurements in `available`."""
     candidates = _checked(available)
     system = BlockSystem(formulate(problem + candidates if candidates else problem))
     n_measurements = len(problem.raw) + len(problem.custom)  # those with a higher number are candidates
@@ -257,7 +288,7 @@ def _observing_rows(rows: np.ndarray, spaces: NullSpaces, directions: np.ndarray
     return rows[np.abs(spaces.matrix[rows] @ directions).max(axis=1, initial=0.0) > NAMED]
 
 
-def _switches(problem: Statement, active: Mapping[str, ArrayLike] | None) -> dict[str, np.ndarray]:
+def _switches(problem: Problem, active: Mapping[str, ArrayLike] | None) -> dict[str, np.ndarray]:
     """Validate the argument `active` and return it as {measurement: (m,) bool}. Raises InvalidInput, UnknownName."""
     sizes = {m.name: len(m.components(problem.model)) for m in problem.switchable}
     masks = {}
@@ -270,7 +301,7 @@ def _switches(problem: Statement, active: Mapping[str, ArrayLike] | None) -> dic
     return masks
 
 
-def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
+def _last_first(problem: Problem, system: BlockSystem) -> list[int]:
     """Rows of the problem's measurements, last stated first, because the last are most likely to be redundant.
 
     Rows of constraints come after all others: removing a constraint can leave its wrench undetermined, removing another
@@ -297,7 +328,7 @@ def _checked(available: Iterable[Measurement]) -> list[Measurement]:
 
 
 def _additions(
-    problem: Statement, available: Sequence[Measurement], elimination: MotionElimination, spaces: NullSpaces
+    problem: Problem, available: Sequence[Measurement], elimination: MotionElimination, spaces: NullSpaces
 ) -> tuple[tuple[Measurement, ...] | None, str]:
     """(measurements to add, sentence about them); (None, sentence about what stays undetermined) if all are too few."""
     system, model = elimination.system, problem.model

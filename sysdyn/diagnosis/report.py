@@ -1,4 +1,4 @@
-"""Result of `Problem.diagnose()`."""
+"""Result of `sd.diagnose(Problem)`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from sysdyn.errors import check_among
 from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Wrapped
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
@@ -43,7 +43,7 @@ class Formulation:
     measurements whose values are outputs.
     """
 
-    problem: Statement
+    problem: Problem
     layout: Layout
     known: str
     passes: tuple[str, ...]
@@ -112,7 +112,7 @@ class Formulation:
 
 
 def formulate(
-    problem: Statement, layout: str = "paper", known: str = "rows", propagate: bool = False,
+    problem: Problem, layout: str = "paper", known: str = "rows", propagate: bool = False,
     passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
 ) -> Formulation:  # fmt: skip
     """The paper's formulation, reduced by the passes that apply to the problem. Raises UnknownName.

@@ -18,9 +18,9 @@ from __future__ import annotations
 import numpy as np
 
 from sysdyn.equations.assembly import Block
+from sysdyn.measurements.classical import driven_freedoms
 from sysdyn.measurements.measurement import Constraint, Context
-from sysdyn.measurements.problem_class import driven_freedoms
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import path
 
@@ -28,7 +28,7 @@ from sysdyn.model.kinematics import path
 UNVARIED = 1e-9
 
 
-def propagated_blocks(problem: Statement) -> tuple[Block, ...]:
+def propagated_blocks(problem: Problem) -> tuple[Block, ...]:
     """("Xa", i) and ("Xf", j) of the joints at which X_i a_λ(i) or X_j^T f_j becomes an unknown."""
     measured = _MeasuredBlocks(problem)
     return (*(("Xa", i) for i in measured.acceleration_paths()), *(("Xf", j) for j in measured.wrench_paths()))
@@ -37,7 +37,7 @@ def propagated_blocks(problem: Statement) -> tuple[Block, ...]:
 class _MeasuredBlocks:
     """Body accelerations and wrenches that are measured directly: by known values, or by rows with no other unknown."""
 
-    def __init__(self, problem: Statement):
+    def __init__(self, problem: Problem):
         self.model, self.problem = problem.model, problem
         contexts = [Context.at(self.model, *self.model.random_state(seed=seed)[:2]) for seed in (0, 1)]
         foot = self._single_support()
@@ -95,7 +95,7 @@ def _same(first: list[list[float]], second: list[list[float]]) -> bool:
     return len(first) == len(second) and bool(np.allclose(first, second, rtol=UNVARIED, atol=UNVARIED))
 
 
-def _rows_by_block(problem: Statement, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:
+def _rows_by_block(problem: Problem, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:
     """{block: coefficients of the rows of sensors and of the support with this block as their only unknowns}."""
     model, layout = problem.model, Layout(problem.model)
     by_block: dict[Block, list[list[float]]] = {}

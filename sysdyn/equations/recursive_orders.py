@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sysdyn.equations.system import System
 from sysdyn.errors import ProblemError
-from sysdyn.measurements.problem_class import torque_freedoms
+from sysdyn.measurements.classical import torque_freedoms
 
 # An order: the rows and the columns of its pivots, one after the other.
 Permutations = tuple[list[int], list[int]]

@@ -16,7 +16,7 @@ from sysdyn.equations.formulation import formulate
 from sysdyn.equations.system import BlockSystem, System
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.problem import Problem
 from sysdyn.program.graph import sqrt
 from sysdyn.sparse.lu import Row
 
@@ -94,6 +94,6 @@ def _subtract(row: Row, x, other: Row) -> None:
         row[j] = row.get(j, 0.0) - x * entry
 
 
-def whitened_system(problem: Statement, known: str, outputs: Sequence[Output]) -> WhitenedSystem:
+def whitened_system(problem: Problem, known: str, outputs: Sequence[Output]) -> WhitenedSystem:
     """The whitened system of a problem, in the layout of the paper; see `Problem.system`."""
     return WhitenedSystem(BlockSystem(formulate(problem, known=known, outputs=outputs)))

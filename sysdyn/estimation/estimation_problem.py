@@ -19,8 +19,8 @@ from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory, dec
 from sysdyn.estimation.timing import with_jitter, without_stale
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import JointPosition, Stance
-from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
 # Prior standard deviations of the first instant, beyond those of robots: positions [rad, m], velocities [rad/s, m/s],

@@ -10,10 +10,10 @@ import numpy as np
 
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.cache_key import time_step_key
 from sysdyn.offline.time_step import Rows, TimeStepElimination
 from sysdyn.online import storage
-from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 
 

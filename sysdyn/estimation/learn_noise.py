@@ -20,10 +20,10 @@ from sysdyn.estimation.smooth import OneThread, first_position, with_motion
 from sysdyn.estimation.timing import timed_sensors, warn_of_jitter, warn_of_stale
 from sysdyn.identification.noise import CHANGE_TOL, MAX_RELATIVE_ERROR, Learned, learn_noise_of_states
 from sysdyn.measurements.bias_models import Drift, GaussMarkov
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online.arguments import Named
 from sysdyn.online.solver import Solver
-from sysdyn.problem import Problem
 from sysdyn.program.arrays import is_count
 
 # Times that readings are tested with what was learnt (chosen: of noise that is declared five times too small two to

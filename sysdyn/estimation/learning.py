@@ -30,8 +30,8 @@ from sysdyn.identification.noise import MAX_RELATIVE_ERROR
 from sysdyn.measurements.bias_models import Constant, GaussMarkov, RandomWalk
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import Wrapped, noise_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.stages import Stages
-from sysdyn.problem import Problem
 
 # Factor by which a step grows if there is no secant, and the greatest one (chosen).
 STRETCHED, MOST_STRETCHED = 2.0, 50.0

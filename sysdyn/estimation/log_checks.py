@@ -14,8 +14,8 @@ from sysdyn.estimation.residuals import CHI2_THRESHOLD, MeasurementData
 from sysdyn.estimation.state_trajectory import declared_std, prior_bias_std
 from sysdyn.estimation.summary import BAND, Fit
 from sysdyn.estimation.timing import timed_sensors
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import JointPosition
-from sysdyn.problem import Problem
 
 # Share of dropped readings above which a sensor is reported, and above which the noise of a component is raised. Up to
 # FEW dropped readings of a component do not count, for short logs (chosen: 0.1 % of inliers are dropped).

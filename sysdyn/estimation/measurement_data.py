@@ -14,7 +14,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.estimation.process_noise import LONGEST_STEP, of_stretches
 from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.unwrapping import Unwrapping
-from sysdyn.problem import Problem
+from sysdyn.measurements.problem import Problem
 
 # Instants over which densities are learnt, at most (chosen).
 LEARNT_OVER = 600

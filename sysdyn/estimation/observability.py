@@ -26,8 +26,8 @@ from sysdyn.estimation.summary import HARDLY_KNOWN, TOLD
 from sysdyn.measurements.known_quantities import JointAcceleration
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.predict import predict
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.problem import Problem
 
 
 def observability(

@@ -28,7 +28,7 @@ from sysdyn.estimation.timing import timed_sensors
 from sysdyn.estimation.unwrapping import Unwrapping, angles_of
 from sysdyn.measurements.contact_schedule import Standing
 from sysdyn.measurements.measurement import Output
-from sysdyn.problem import Problem
+from sysdyn.measurements.problem import Problem
 from sysdyn.program.arrays import float_array
 
 # Length of the log over which constant biases stay the same, if it is not known before [s] (chosen).

@@ -20,10 +20,10 @@ from sysdyn.measurements.input_names import NOISE, SWITCH, VALUE, Holder, group_
 from sysdyn.measurements.known_quantities import ExternalWrench
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import tangents
 from sysdyn.offline.time_step import ERRORS, FREE, JACOBIAN, RESIDUAL, VARIANCES
-from sysdyn.problem import Problem
 from sysdyn.program.autodiff import derivative, to_graph
 from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.program.program import Program

@@ -19,9 +19,9 @@ from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import TextTable
 from sysdyn.measurements.input_names import switch_group, value_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
 

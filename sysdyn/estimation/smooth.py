@@ -45,9 +45,9 @@ from sysdyn.estimation.timing import (
     without_stale,
 )
 from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.options import described
 from sysdyn.offline.stages import Progress, Stages
-from sysdyn.problem import Problem
 from sysdyn.program.arrays import float_array, is_count
 
 # Shares of the work that is done when a log is surveyed, and when compiling, learning and writing begin (chosen).

@@ -11,8 +11,8 @@ import numpy as np
 from sysdyn.estimation.process_model import ProcessModel
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
-from sysdyn.problem import Problem
 
 # Density of the walk of a bias that is constant, as a share of its prior standard deviation over the length of the log:
 # it stays the same to this share (chosen).

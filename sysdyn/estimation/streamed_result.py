@@ -32,10 +32,10 @@ from sysdyn.files.atomic import AtomicFile, write_file, write_folder
 from sysdyn.files.html import TextTable
 from sysdyn.files.table_writers import WRITERS, write_table
 from sysdyn.files.tables import table_suffix
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.offline.cache_key import version_digest
 from sysdyn.online.storage import packed
-from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
 # Files of a folder of parts that say what they are parts of, and where smoothing begins.

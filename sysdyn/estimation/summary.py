@@ -12,7 +12,7 @@ from sysdyn.estimation.outliers import MOTION, Event
 from sysdyn.estimation.state_trajectory import prior_bias_std
 from sysdyn.files.html import TextTable
 from sysdyn.measurements.input_names import SWITCH, group_of
-from sysdyn.problem import Problem
+from sysdyn.measurements.problem import Problem
 from sysdyn.program.groups import Group
 
 # Standard deviation of a position that is hardly known at any instant [rad, m] (chosen).

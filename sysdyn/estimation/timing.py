@@ -20,8 +20,8 @@ from sysdyn.estimation.residuals import CHI2_THRESHOLD, MeasurementData
 from sysdyn.estimation.state_trajectory import declared_std
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import FrameDistance, FramePose, FramePosition, JointPosition
-from sysdyn.problem import Problem
 
 # Sensors from which jitter is estimated. Not those of velocities: noise that is declared too small looks like jitter.
 POSITIONS = (JointPosition, FramePosition, FramePose, FrameDistance)

@@ -19,9 +19,9 @@ from sysdyn.data.sensor_log import Chunk
 from sysdyn.errors import LogWarning, warn
 from sysdyn.estimation.process_noise import LONGEST_STEP
 from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import JointPosition
 from sysdyn.model import Model
-from sysdyn.problem import Problem
 
 TURN = 2.0 * np.pi
 # Greatest distance of a step, after unwrapping, from the step that the speed predicts: of a possible wrap, and of a

@@ -8,7 +8,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.conditions import limit_between
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.problem import Problem
 
 # Most sizes of a column by which its limit is found (chosen).
 MOST_SIZES = 2**15
@@ -21,7 +21,7 @@ class Standing:
     begins counts once it has settled. limits {column: number}: of conditions that are columns alone.
     """
 
-    def __init__(self, problem: Statement, limits: Mapping[str, float] | None = None):
+    def __init__(self, problem: Problem, limits: Mapping[str, float] | None = None):
         self._conditions, self.limits = problem.conditions, limits or {}
         self._opposites = problem.opposites
         self._groups = {**problem.values, **problem.state_values}
@@ -99,7 +99,7 @@ class Standing:
 class Settling:
     """Stances that begin count once they have settled, over successive rows; feet that stand at the begin have."""
 
-    def __init__(self, problem: Statement):
+    def __init__(self, problem: Problem):
         found = {m.name: getattr(m.of, "settle", 0.0) for m in problem.state_sensors}
         self._seconds = {name: x for name, x in found.items() if x}
         self._last: dict[str, tuple[bool, float]] = {}  # on, and since when

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from sysdyn.files.html import TextTable
 from sysdyn.measurements.input_names import value_of
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 
@@ -20,25 +21,23 @@ _MOTION = {
 }  # fmt: skip
 
 
-def unknowns(problem: Statement) -> TextTable:
+def unknowns(layout: Layout) -> TextTable:
     """Table of the unknowns: each quantity, its meaning, number of scalars and units."""
-    model, layout = problem.model, problem.layout()
-    rows = []
+    model, rows = layout.model, []
     for x in dict.fromkeys(x for x, _ in layout.blocks):
         quantity = layout.of(x)
         rows.append((x, quantity.meaning, f"{math.prod(quantity.shape(model)):,}", ", ".join(quantity.component_units)))
     return TextTable(f"{layout.n:,} unknowns", ("unknown", "meaning", "scalars", "unit"), rows, 2)
 
 
-def equations(problem: Statement) -> TextTable:
+def equations(model: Model, measurements: Iterable[Measurement]) -> TextTable:
     """Table of the equations of motion and the measurements: kind, components, their units and noise."""
-    model = problem.model
     rows = [
         (f"c({x})", what, f"{_size(model, x):,}", ", ".join(QUANTITY[x].component_units), "exact")
         for x, what in _MOTION.items()
     ]
     count = sum(_size(model, x) for x in _MOTION)
-    for m in problem.measurements:
+    for m in measurements:
         names = m.components(model)
         shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
         kind = type(m.of).__name__

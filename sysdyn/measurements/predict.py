@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from sysdyn.codegen import interpreter
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import Stance, disturbed
-from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
@@ -26,7 +26,7 @@ from sysdyn.reference.rnea import newton_euler
 
 
 def predict(
-    problem: Statement,
+    problem: Problem,
     q: ArrayLike,
     qd: ArrayLike,
     qdd: ArrayLike,
@@ -68,7 +68,7 @@ def predict(
 
 
 def motion_of(
-    problem: Statement, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None, others: Mapping[str, Any]
+    problem: Problem, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None, others: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """{quantity: (…, its shape)} of a motion; others: its further quantities, zero if they are left out."""
     model, wrenches, further = problem.model, fx, {}
@@ -130,7 +130,7 @@ def shown_state(
     return {name: np.broadcast_to(x, (len(state["q"]), x.shape[-1])) for name, x in out.items()}
 
 
-def _drawn(m: Measurement, problem: Statement, n: int, rng: np.random.Generator) -> np.ndarray:
+def _drawn(m: Measurement, problem: Problem, n: int, rng: np.random.Generator) -> np.ndarray:
     """Errors ε (n, m) ~ N(0, Σ) of a measurement, Σ as declared."""
     noise = noise_of(m, problem.model)
     L = np.linalg.cholesky(noise.matrix(noise.declared))

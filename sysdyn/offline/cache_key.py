@@ -13,8 +13,8 @@ import numpy as np
 
 from sysdyn.files.sources import sources_digest
 from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.options import Options, described
-from sysdyn.problem import Problem
 
 
 def cache_key(problem: Problem, options: Options) -> str | None:

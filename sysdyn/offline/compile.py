@@ -16,11 +16,13 @@ from dataclasses import replace
 import numpy as np
 
 from sysdyn.diagnosis.diagnose import require_sound_structure
+from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
 from sysdyn.errors import FileError, NoSafeOrdering, ProblemError, SingularState
+from sysdyn.measurements.classical import torque_freedoms
 from sysdyn.measurements.measurement import Measurement, Output, output_name
-from sysdyn.measurements.problem_class import torque_freedoms
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline import recursion
 from sysdyn.offline.check import relative_difference, relative_differences, with_ranges
@@ -33,7 +35,6 @@ from sysdyn.offline.sampling import PASSES_SEED, VERIFIED_STATES, is_singular, s
 from sysdyn.offline.single import check_single
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.passes import PAPER
-from sysdyn.problem import Problem
 from sysdyn.program.graph import gc_paused
 from sysdyn.program.program import Program
 from sysdyn.runtime.native_calls import twice
@@ -140,7 +141,7 @@ def _plain(problem: Problem, options: Options, stages: Stages) -> Compiled | Non
     if options.formulation == "recursive":
         return None
     if options.ordering == CUSTOM and options.formulation not in ("auto", "paper"):
-        raise ProblemError("an order of your own is one of problem.system(): leave formulation= out")
+        raise ProblemError("an order of your own is one of sd.assemble(problem): leave formulation= out")
     passes = options.passes if options.formulation == "elimination" else paper_passes(options)
     return _eliminated(problem, options, passes, stages)
 
@@ -153,7 +154,7 @@ def paper_passes(options: Options) -> tuple[str, ...]:
 def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> System:
     """The system to eliminate, with propagated unknowns unless the order is recursive or custom."""
     propagate = options.ordering not in (*RECURSIVE, CUSTOM)
-    return problem.system(options.equations.layout, options.equations.known, propagate, passes, options.outputs)
+    return assemble(problem, options.equations.layout, options.equations.known, propagate, passes, options.outputs)
 
 
 def ordered_system(problem: Problem, options: Options, choice: Choice) -> System:
@@ -190,7 +191,7 @@ def _eliminated(problem: Problem, options: Options, passes: Sequence[str], stage
     with stages.stage("equations"):
         system = eliminated_system(problem, options, passes)
         simple = not system.layout.propagated and set(system.passes) <= set(PAPER)
-        stated = system if simple else problem.system(options.equations.layout, options.equations.known)
+        stated = system if simple else assemble(problem, options.equations.layout, options.equations.known)
     with stages.stage("structure"):
         require_sound_structure(stated)
     selection = OrderSelection(system, options, stages)
@@ -214,7 +215,7 @@ def _require_unchanged(problem: Problem, program: Program, outputs: Sequence[Out
     """
     measured = [x for x in outputs if isinstance(x, Measurement)]
     system, inputs = (
-        problem.system(outputs=(*QUANTITIES, *measured)),
+        assemble(problem, outputs=(*QUANTITIES, *measured)),
         sample_states(problem, VERIFIED_STATES, PASSES_SEED),
     )
     regular = ~is_singular(system, inputs)

@@ -11,7 +11,7 @@ import numpy as np
 from sysdyn.equations.formulation import galilean_invariant
 from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.measurement import Context, FrameRef, Measurement, find_frame
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.kinematics import joint_transform
 from sysdyn.model.se3 import rotation
 from sysdyn.program.graph import Graph
@@ -21,7 +21,7 @@ from sysdyn.recursions.constraints import AccelerationRows, OriginalBodies, RowB
 LOADS_SEED, LOADS_TOLERANCE = 5, 1e-9
 
 
-def acceleration_rows(problem: Statement, valued: bool = True) -> tuple[AccelerationRows, ...] | None:
+def acceleration_rows(problem: Problem, valued: bool = True) -> tuple[AccelerationRows, ...] | None:
     """Rows of the constraints of a problem; None if a constraint does work (its loads are not its transposed rows).
 
     valued: True if the accelerations y of the constraints are inputs; else they are zero.
@@ -29,7 +29,7 @@ def acceleration_rows(problem: Statement, valued: bool = True) -> tuple[Accelera
     return problem.cached(("acceleration rows", valued), lambda: (_acceleration_rows(problem, valued),))[0]
 
 
-def _acceleration_rows(problem: Statement, valued: bool) -> tuple[AccelerationRows, ...] | None:
+def _acceleration_rows(problem: Problem, valued: bool) -> tuple[AccelerationRows, ...] | None:
     model = problem.model
     context = Context.at(model, *model.random_state(seed=LOADS_SEED)[:2])
     constraints = []
@@ -45,7 +45,7 @@ def _acceleration_rows(problem: Statement, valued: bool) -> tuple[AccelerationRo
     return tuple(constraints)
 
 
-def load_matrices(problem: Statement, context: Context) -> tuple[dict[int, np.ndarray], np.ndarray]:
+def load_matrices(problem: Problem, context: Context) -> tuple[dict[int, np.ndarray], np.ndarray]:
     """({body: (6, m) wrenches on the body, in its frame}, torques (nv, m)) per unit of each constraint wrench w."""
     model, sizes = problem.model, [len(m.wrench(problem.model)) for m in problem.constraints]
     bodies: dict[int, np.ndarray] = {}
@@ -61,7 +61,7 @@ def load_matrices(problem: Statement, context: Context) -> tuple[dict[int, np.nd
     return bodies, torques
 
 
-def measured_rows(problem: Statement, measured: Sequence[Measurement]) -> tuple[AccelerationRows, ...] | None:
+def measured_rows(problem: Problem, measured: Sequence[Measurement]) -> tuple[AccelerationRows, ...] | None:
     """Rows of measurements among the outputs; None if one depends on quantities other than a and q̈."""
     context = Context.at(problem.model, *problem.model.random_state(seed=LOADS_SEED)[:2])
     measurements = []
@@ -73,7 +73,7 @@ def measured_rows(problem: Statement, measured: Sequence[Measurement]) -> tuple[
     return tuple(measurements)
 
 
-def _rows(problem: Statement, m: Measurement, blocks: Iterable[tuple[str, str]], valued: bool) -> AccelerationRows:
+def _rows(problem: Problem, m: Measurement, blocks: Iterable[tuple[str, str]], valued: bool) -> AccelerationRows:
     """Rows of a constraint or measurement. blocks: (quantity, owner) of each of its blocks."""
     model, classical = problem.model, galilean_invariant(problem.model, m)
     accelerated = tuple(model.body_index(owner) for quantity, owner in blocks if quantity == "a")

@@ -8,9 +8,9 @@ import numpy as np
 
 from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.measurement import Context
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import tangents
 from sysdyn.offline.constrained import acceleration_rows, load_matrices
-from sysdyn.problem import Problem
 from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import Graph, is_zero
 from sysdyn.recursions.generate import ROWS, generate

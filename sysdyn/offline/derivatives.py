@@ -15,6 +15,7 @@ import numpy as np
 from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.system import System
 from sysdyn.measurements.input_names import value_group
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.constants import clean
 from sysdyn.model.kinematics import path
 from sysdyn.model.normal_form import normal_form
@@ -23,7 +24,6 @@ from sysdyn.offline import recursion
 from sysdyn.offline.constraint_rows import ConstraintRows
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.inverse_inertia import SPACE, InverseInertia, Load
-from sysdyn.problem import Problem
 from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.recursions.transforms import constant_steps, force_to_child

@@ -10,8 +10,8 @@ from typing import Any
 from sysdyn.errors import InvalidInput, ProblemError, check_among
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.measurements.noise import ModelNoise, Wrapped
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.registry import description, restored
-from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.passes import ALL
@@ -104,7 +104,7 @@ class Options:
         return Options(**values, equations=equations)
 
 
-def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Statement) -> tuple[Output, ...]:
+def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Problem) -> tuple[Output, ...]:
     """Validated outputs: quantities in canonical order, then measurements in the order of the argument.
 
     Raises UnknownName or InvalidInput for invalid outputs, ProblemError for ambiguous names.
@@ -129,7 +129,7 @@ def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: St
     return (*(x for x in problem.quantities if x in quantities or "all" in quantities), *measured)
 
 
-def _check(m: Measurement, problem: Statement) -> None:
+def _check(m: Measurement, problem: Problem) -> None:
     """Raise if a measurement has no value, has a reserved name, or does not fit the robot."""
     if isinstance(m, Wrapped):
         raise ProblemError(

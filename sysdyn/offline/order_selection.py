@@ -10,16 +10,17 @@ from dataclasses import replace
 from functools import partial
 
 from sysdyn.diagnosis.diagnose import diagnose
+from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
 from sysdyn.errors import BackendUnavailable, InvalidInput, NoSafeOrdering, ProblemError, SingularState, UnknownName
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.check import SampledStates, StateArrays
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import CUSTOM, Equations, Options
 from sysdyn.offline.report import Choice, StabilityReport
 from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
 from sysdyn.offline.stages import Stages
-from sysdyn.problem import Problem
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import orthogonal
 from sysdyn.sparse.orderings import ORDERINGS
@@ -266,7 +267,7 @@ def custom_permutations(problem: Problem, order: object, equations: Equations) -
 
     order: (row_perm, col_perm), or a function that computes them from the pattern (CSR of ones).
     """
-    system = problem.system(equations.layout, equations.known)
+    system = assemble(problem, equations.layout, equations.known)
     if callable(order):
         order = order(system.pattern())
     try:
@@ -279,6 +280,6 @@ def custom_permutations(problem: Problem, order: object, equations: Equations) -
         raise InvalidInput(
             f"ordering must be the name of an order, or (row_perm, col_perm): the row and the column of each pivot, "
             f"permutations of 0 … {system.shape[0] - 1} and 0 … {system.shape[1] - 1}, counted from 0, or a function "
-            "that makes them of the pattern of problem.system()"
+            "that makes them of the pattern of sd.assemble(problem)"
         )
     return permutations

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from sysdyn.equations.system import System
 from sysdyn.measurements.input_names import value_group
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import tangents
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion
@@ -27,7 +28,6 @@ from sysdyn.offline.derivatives import affine
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import Choice
-from sysdyn.problem import Problem
 from sysdyn.program.autodiff import (  # fmt: skip
     TANGENTS,
     PartialsByScalar,

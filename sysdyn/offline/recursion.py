@@ -14,11 +14,12 @@ from sysdyn.codegen import interpreter
 from sysdyn.equations.backward_error import residual_at
 from sysdyn.equations.formulation import blocks_of
 from sysdyn.equations.measurement_rows import measurement_row_name
+from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.system import System
 from sysdyn.errors import NoSafeOrdering, SingularState
+from sysdyn.measurements.classical import is_classical, torque_freedoms
 from sysdyn.measurements.measurement import Context, Measurement
-from sysdyn.measurements.problem_class import is_classical, torque_freedoms
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES
@@ -36,7 +37,6 @@ from sysdyn.offline.constrained import acceleration_rows, load_matrices, measure
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import BACKWARD_ERROR, GOOD_ERROR, Choice
 from sysdyn.offline.sampling import PASSES_SEED, VERIFIED_STATES, sample_states
-from sysdyn.problem import Problem
 from sysdyn.program.autodiff import to_graph
 from sysdyn.program.graph import SHARING, Graph, strip_sign
 from sysdyn.program.program import Program
@@ -52,7 +52,7 @@ PIVOTS = "pivots"
 LOADS = ("wrenches on bodies", "torques on joints")
 
 
-def torque_driven(problem: Statement) -> frozenset[int] | None:
+def torque_driven(problem: Problem) -> frozenset[int] | None:
     """Torque-driven degrees of freedom of a problem that recursions can solve; None for other problems.
 
     The other degrees of freedom have known q̈, and all fx are known. Constraints require at least one torque-driven
@@ -137,7 +137,7 @@ def _require_outputs(problem: Problem, program: Program, options: Options) -> No
     measured = [m for m in options.measured if m.name in program.outputs]
     if not measured:
         return
-    system = problem.system(outputs=(*QUANTITIES, *measured))
+    system = assemble(problem, outputs=(*QUANTITIES, *measured))
     inputs = sample_states(problem, VERIFIED_STATES, PASSES_SEED)
     values = interpreter.run_groups(program, inputs)
     d, error = _unknowns(system, inputs, values)
@@ -181,7 +181,7 @@ def check_recursion(
             d, error = _unknowns(sampled.system, part, values)
         return Results(d, values[PIVOTS], error)
 
-    sampled = SampledStates.of(problem.system(), states, wrenches)
+    sampled = SampledStates.of(assemble(problem), states, wrenches)
     return check(CheckedProgram(run=run, labels=labels, chunk=chunk_of(program)), sampled)
 
 
@@ -226,7 +226,7 @@ def _program(problem: Problem, dynamics: GeneratedDynamics, groups: Sequence, gu
     return with_couplings(problem, Program.from_graph(dynamics.graph, inputs, groups, guards))
 
 
-def with_couplings(problem: Statement, program: Program) -> Program:
+def with_couplings(problem: Problem, program: Program) -> Program:
     """The program of a tree with couplings added: q and q̇ of followers are computed from their leaders."""
     if not problem.couplings:
         return program

@@ -15,7 +15,7 @@ from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.input_names import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.parameters import sampled
 from sysdyn.measurements.predict import motion_of, shown
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.graph import is_zero
@@ -76,7 +76,7 @@ def is_far(model: Model, q: np.ndarray) -> np.ndarray:
     return np.asarray((np.abs(q[:, lengths(model)]) > NEAR).any(axis=1))
 
 
-def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = False) -> dict[str, np.ndarray]:
+def sample_states(problem: Problem, n: int, seed: int = 0, ranges: bool = False) -> dict[str, np.ndarray]:
     """Inputs by group at n states: half at random positions, half with joints at multiples of π/2.
 
     Known quantities are those of a motion with accelerations near 1, at a third of the states with external wrenches of

@@ -16,12 +16,13 @@ from dataclasses import replace
 import numpy as np
 
 from sysdyn.codegen import interpreter
+from sysdyn.equations.problem_system import assemble
 from sysdyn.errors import NoSafeOrdering
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.check import SampledStates, StateArrays, relative_difference, with_ranges
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import GREATEST_LOSS, Compiled
 from sysdyn.offline.sampling import NEAR
-from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE
 
@@ -37,7 +38,7 @@ def check_single(problem: Problem, compiled: Compiled, options: Options) -> Comp
     Raises NoSafeOrdering if no state can be compared.
     """
     program, real, report = compiled.program, options.kernel_real, compiled.choice.report
-    states = SampledStates.of(problem.system(), external_wrenches=options.external_wrenches)
+    states = SampledStates.of(assemble(problem), external_wrenches=options.external_wrenches)
     inputs = {x: y.reshape(states.n, -1) for x, y in states.inputs.items()}
     with np.errstate(all="ignore"):
         exact, single = (interpreter.run_groups(program, inputs, real=x) for x in (DOUBLE, real))

@@ -24,10 +24,10 @@ from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.measurements.input_names import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.measurement import Output, output_name
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.derivatives import affine, rates
 from sysdyn.offline.elimination import output_groups
 from sysdyn.offline.sampling import CHECK_SEED, ORDER_SEED, sample_matrix, sample_states
-from sysdyn.problem import Problem
 from sysdyn.program.graph import SHARING, Graph, Scalar, is_zero
 from sysdyn.program.program import Program
 from sysdyn.sparse.constrained_least_squares import ConstrainedLeastSquares

@@ -14,10 +14,10 @@ from sysdyn.errors import InvalidInput, PlausibilityWarning, check_among, warn
 from sysdyn.measurements.input_names import VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.noise import FAR, noise_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.positions import normalised, reject_beyond_limits, scalar_first
 from sysdyn.model.quantities import KnownQuantities
 from sysdyn.online.redundancy import Reduction
-from sysdyn.problem import Problem
 from sysdyn.program.arrays import DOUBLES, as_array, batch_axes, broadcast_shapes, float_array, is_masked, reject_masked
 from sysdyn.program.autodiff import COTANGENTS, TANGENTS, split_vector_argument
 from sysdyn.program.groups import Group, Groups, bind_arguments

@@ -247,8 +247,9 @@ class Calls(Generic[Key]):
     @cached_property
     def _switches(self) -> Switches:
         from sysdyn.diagnosis.switches import Switches
+        from sysdyn.equations.problem_system import assemble
 
-        return Switches(self.inputs.problem.system())
+        return Switches(assemble(self.inputs.problem))
 
     def _lacks_sensors(self, constants: np.ndarray) -> bool:
         """True if the sensors that are on in a row of inputs leave unknowns undetermined."""
@@ -286,9 +287,10 @@ class Calls(Generic[Key]):
         deficient = np.flatnonzero(self._switches.undetermined_mask(arrays, n))
         if len(deficient):
             from sysdyn.diagnosis.diagnose import undetermined_at
+            from sysdyn.equations.problem_system import assemble
 
             first = {name: np.broadcast_to(x, (n, x.shape[-1]))[deficient[:1]] for name, x in arrays.items()}
-            free = undetermined_at(self.inputs.problem.system(), first)
+            free = undetermined_at(assemble(self.inputs.problem), first)
             raise SingularState(
                 f"{free or 'too few sensors are on'}: switch some of them on", states=tuple(deficient.tolist())
             )

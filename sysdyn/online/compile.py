@@ -26,6 +26,7 @@ from sysdyn.errors import (
 )
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.cache_key import cache_key
 from sysdyn.offline.options import CUSTOM, Equations, Options, requested_outputs
 from sysdyn.offline.report import GREATEST_LOSS, Compiled, StabilityReport
@@ -35,7 +36,6 @@ from sysdyn.online.progress import progress_callback
 from sysdyn.online.redundancy import TOLERANCE, Reduction, remove_redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import named_passes
-from sysdyn.problem import Problem
 from sysdyn.runtime.real import DOUBLE, real_of
 
 # A custom elimination order: (row_perm, col_perm), or a function from the pattern (CSR) to these.
@@ -66,7 +66,7 @@ def compile(
 
     ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "tearing", "umfpack", "markowitz", "colamd",
                  "symmetric"; or a custom order: (row_perm, col_perm), the row and the column of each pivot of
-                 problem.system(), or a function from its pattern (CSR of ones) to these. It is checked, too
+                 sd.assemble(problem), or a function from its pattern (CSR of ones) to these. It is checked, too
     outputs      "all" or some of tau, qdd, fx, a, f, and measurements such as Accelerometer("head", name="imu"), whose
                  values at the solution are solution["imu"]; operations that they do not need are omitted
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
@@ -203,7 +203,7 @@ def _built(
         if not reduction:
             raise
         raise NoSafeOrdering(
-            f"{reduction} has no order that is safe: leave out others (problem.diagnose().redundant names all that "
+            f"{reduction} has no order that is safe: leave out others (sd.diagnose(problem).redundant names all that "
             f"depend on each other), give some noise=, or use sd.least_norm, which takes them all; {error}",
             error.tried,
         ) from error
@@ -239,6 +239,6 @@ def _warn_of_errors(report: StabilityReport) -> None:
             f"the results of this solver may be wrong by {report.difference:.1e} of their size, with a residual of "
             f"{report.backward_error:.1e}, at the worst of {report.states} sampled states, where a solve with pivoting "
             f"is wrong by {report.pivoted_difference:.1e}: see solver.report(); ordering= or formulation= may name a "
-            "better order, and problem.diagnose() says what is nearly singular",
+            "better order, and sd.diagnose(problem) says what is nearly singular",
             AccuracyWarning,
         )

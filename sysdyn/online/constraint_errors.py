@@ -11,7 +11,7 @@ from sysdyn.errors import PlausibilityWarning, few, warn
 from sysdyn.frameworks.function import compile_function
 from sysdyn.measurements.constraints import Contact, FrameConstraint, JointCoupling, LoopJoint, Stabilised
 from sysdyn.measurements.measurement import Constraint, Context
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.problem import Problem
 
 # Speed [m/s, rad/s] of a constraint above which the motion violates it (chosen).
 SPEED_TOL = 1e-3
@@ -39,7 +39,7 @@ class ConstraintErrors(NamedTuple):
 
 
 def constraint_errors(
-    problem: Statement, q: np.ndarray, qd: np.ndarray | None = None, inactive: Sequence[Constraint] = ()
+    problem: Problem, q: np.ndarray, qd: np.ndarray | None = None, inactive: Sequence[Constraint] = ()
 ) -> dict[Stabilised, ConstraintErrors]:
     """Errors of the constraints at q (N, nq), q̇ (N, nv; default zero); inactive: omitted redundant constraints.
 
@@ -79,14 +79,14 @@ def constraint_errors(
 
 
 def constraint_velocities(
-    problem: Statement, q: np.ndarray, qd: np.ndarray, inactive: Sequence[Constraint] = ()
+    problem: Problem, q: np.ndarray, qd: np.ndarray, inactive: Sequence[Constraint] = ()
 ) -> dict[str, np.ndarray]:
     """{constraint: (N, m)} velocities [m/s, rad/s] of its components at q (N, nq), q̇ (N, nv)."""
     return {m.name: x.rate for m, x in constraint_errors(problem, q, qd, inactive).items()}
 
 
 def constraint_gaps(
-    problem: Statement, q: np.ndarray, inactive: Sequence[Constraint] = ()
+    problem: Problem, q: np.ndarray, inactive: Sequence[Constraint] = ()
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """{constraint: (N, m)} gaps [m, rad] of its components at q (N, nq); contacts without `at=` have none."""
     errors = constraint_errors(problem, q, inactive=inactive).items()
@@ -94,7 +94,7 @@ def constraint_gaps(
 
 
 def warn_if_moving(
-    problem: Statement, q: np.ndarray, qd: np.ndarray, driven: Collection[str] = (), what: str = "state"
+    problem: Problem, q: np.ndarray, qd: np.ndarray, driven: Collection[str] = (), what: str = "state"
 ) -> None:
     """Warn of constraints that the motion violates, with their greatest speed.
 
@@ -119,7 +119,7 @@ def warn_if_moving(
 
 
 def warn_of_gaps(
-    problem: Statement, q: np.ndarray, what: str = "state", numbers: np.ndarray | None = None
+    problem: Problem, q: np.ndarray, what: str = "state", numbers: np.ndarray | None = None
 ) -> str:  # fmt: skip
     """Warn of loops and couplings that are open at q (N, nq), and return the message; empty if all are closed.
 
@@ -148,7 +148,7 @@ def warn_of_gaps(
     return message
 
 
-def warn_of_followers(problem: Statement, q: np.ndarray, qd: np.ndarray, what: str = "state") -> bool:
+def warn_of_followers(problem: Problem, q: np.ndarray, qd: np.ndarray, what: str = "state") -> bool:
     """Warn of followers whose entries of q (…, nq) and q̇ (…, nv) contradict their leaders; True if there are any.
 
     Entries that are zero count as omitted.
@@ -175,7 +175,7 @@ def warn_of_followers(problem: Statement, q: np.ndarray, qd: np.ndarray, what: s
     return bool(words)
 
 
-def warn_if_opened(problem: Statement, q: np.ndarray, t: np.ndarray) -> None:
+def warn_if_opened(problem: Problem, q: np.ndarray, t: np.ndarray) -> None:
     """Warn of loops and couplings without stabilise= whose gap has grown along recorded states q (K, N, nq) at t (K,).
 
     NaN states are ignored.
@@ -206,7 +206,7 @@ def warn_if_opened(problem: Statement, q: np.ndarray, t: np.ndarray) -> None:
         )
 
 
-def _closures(problem: Statement) -> list[Stabilised]:
+def _closures(problem: Problem) -> list[Stabilised]:
     """Constraints that may be open: loops, and couplings that the model does not impose."""
     followers = {link.coupling for link in problem.couplings}
     return [
@@ -215,7 +215,7 @@ def _closures(problem: Statement) -> list[Stabilised]:
     ]  # fmt: skip
 
 
-def _least_gap(problem: Statement, stated: Sequence[Stabilised], q: np.ndarray) -> float:
+def _least_gap(problem: Problem, stated: Sequence[Stabilised], q: np.ndarray) -> float:
     """Least norm of all gaps by nonlinear least squares, started from q (nq,) and from random states."""
     from scipy.optimize import least_squares  # slow to import, and rarely needed
 

@@ -12,11 +12,13 @@ from numpy.typing import ArrayLike
 
 from sysdyn.codegen.double_double import perturb_one_ulp, run_double_double
 from sysdyn.codegen.registry import backend_named
+from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.system import System
 from sysdyn.errors import ProblemError, SingularState, check_among
 from sysdyn.frameworks.export import Exportable, ExportedProgram
 from sysdyn.frameworks.traced import FrameworkFunction, fill_nan
 from sysdyn.measurements.input_names import NOISE, SWITCH, group_of, label_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import products, recursion
@@ -31,7 +33,6 @@ from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
 from sysdyn.online.calls import Calls, Result
 from sysdyn.online.export import exported_program, framework_function, problem_name
 from sysdyn.online.redundancy import Reduction
-from sysdyn.problem import Problem
 from sysdyn.program.autodiff import COTANGENTS, TANGENTS, vector_group
 from sysdyn.program.graph import is_constant, strip_sign
 from sysdyn.program.groups import Arrays, Group, Groups, select_names
@@ -166,7 +167,7 @@ def handle_failed_states(
     status, failed = result.status, np.flatnonzero(result.status)
     if not len(failed):
         return
-    system, inputs = problem.system(), result.at(failed)
+    system, inputs = assemble(problem), result.at(failed)
     inputs["q"] = normalise_quaternions(inputs["q"], [part for _, part in problem.model.quaternions])
     entries = np.broadcast_to(system.values(inputs)[0], (len(failed), system.nnz))
     for k in failed[~is_unsolvable(system, inputs, entries)].tolist():

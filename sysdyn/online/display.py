@@ -10,14 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.system import System
 from sysdyn.errors import ProblemError
 from sysdyn.files.html import TextTable
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, user_defined
 from sysdyn.offline.compile import eliminated_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import Choice
-from sysdyn.problem import Problem
 from sysdyn.program.groups import Group, Groups
 from sysdyn.sparse.lu import eliminate
 
@@ -191,7 +192,7 @@ def spy_html(problem: Problem, options: Options, choice: Choice) -> str:
     if problem.layout().n > MAX_UNKNOWNS:
         return ""
     if choice.is_recursion:
-        system = problem.system()
+        system = assemble(problem)
         entries = _entries(system)
         caption = f"D as stated, {len(entries[0]):,} entries; the program is a recursion without it"
         return _picture(system.shape, entries, caption) + _legend(entries[2])

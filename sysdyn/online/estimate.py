@@ -10,7 +10,9 @@ import numpy as np
 
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.backward_error import residual_of
+from sysdyn.equations.problem_system import assemble
 from sysdyn.measurements.input_names import SWITCH, group_of
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import Choice
 from sysdyn.offline.stages import Progress
@@ -19,7 +21,6 @@ from sysdyn.online.posterior import OutputPart, Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.online.states import SolvedStates
 from sysdyn.online.whitening import Multipliers, NoiseStatistics, NoisyComponents
-from sysdyn.problem import Problem
 from sysdyn.program.program import Guard
 
 # Redundancy number of a component, 1 − leverage, below which no other equation checks it (chosen).
@@ -69,7 +70,7 @@ class Estimate(Solution):
         As in `Solution.backward_error`, with the multipliers that fit the estimate best. It is zero if the exact
         equations hold and the estimate minimises ½ ε^T Σ⁻¹ ε among their solutions. NaN if the state was not solved.
         """
-        system = self._problem.system()
+        system = assemble(self._problem)
         assert isinstance(system, AugmentedSystem)
         entries, b = system.values(self.inputs)
         d = system.completed(entries, b, self._unknowns(system))

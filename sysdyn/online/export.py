@@ -11,12 +11,12 @@ from sysdyn.codegen.c99 import Description, identifier
 from sysdyn.errors import InvalidInput
 from sysdyn.frameworks.export import SAMPLED_STATES, ExportedProgram
 from sysdyn.frameworks.traced import FailureHandler, FrameworkFunction
-from sysdyn.measurements.problem_class import dynamics_name
+from sysdyn.measurements.classical import dynamics_name
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.se3 import with_normalised_quaternions
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.online.arguments import Arguments
 from sysdyn.online.calls import Calls, Result
-from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays, Groups
 from sysdyn.program.program import Program
 from sysdyn.runtime.real import DOUBLE, Real

@@ -7,7 +7,9 @@ import numpy as np
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.structure import equation_names
 from sysdyn.equations.backward_error import residual_of
+from sysdyn.equations.problem_system import assemble
 from sysdyn.errors import SingularState, at_states, few
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.options import Options
 from sysdyn.offline.pivoted_lu import solve_pivoted
@@ -16,7 +18,6 @@ from sysdyn.online.calls import Calls, Result
 from sysdyn.online.double_double import DoubleDoubleFallback
 from sysdyn.online.minimum_norm import ConstraintWrenches
 from sysdyn.online.redundancy import FullSystem, Reduction
-from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import Runner
@@ -80,7 +81,7 @@ class FallbackSolver:
         their names are returned.
         """
         problem, full, inputs = self._equations(run, states)
-        system = problem.system(outputs=(*QUANTITIES, *self._options.measured))
+        system = assemble(problem, outputs=(*QUANTITIES, *self._options.measured))
         d, undetermined = np.full((len(states), system.layout.n), np.nan), np.zeros(system.layout.n, dtype=bool)
         for k in range(len(states)):
             state = {name: x[k] for name, x in inputs.items()}
@@ -118,7 +119,7 @@ class FallbackSolver:
         else:
             equation, unknown = self._failed_pivot(run, bad[:1])
             reason = "; ".join(self._singularity(run, bad[:1], equation, unknown)) or "the result is not finite"
-            advice += ", sd.least_norm for the least of many solutions, or look at problem.diagnose()"
+            advice += ", sd.least_norm for the least of many solutions, or look at sd.diagnose(problem)"
         return SingularState(
             f"the system cannot be solved at this state{at_states(bad, len(run.status))}: {reason}. {advice}",
             equation, unknown, tuple(bad.tolist()),
@@ -138,10 +139,10 @@ class FallbackSolver:
         """Reasons of a singularity in words: undetermined unknowns, and constraints that contradict each other."""
         reasons = [f"equation {equation} does not give {unknown}"] if equation else []
         problem, _, inputs = self._equations(run, state)
-        if free := undetermined_at(problem.system(), inputs):
+        if free := undetermined_at(assemble(problem), inputs):
             reasons.append(free)
         if wrenches := self._wrenches(problem):
-            plain = problem.system().plain
+            plain = assemble(problem).plain
             contradicting = wrenches.at({name: x[0] for name, x in inputs.items()}).contradicting
             rows = [r for r in np.flatnonzero(contradicting).tolist() if plain.row_blocks[r][0] == "y"]
             if names := equation_names(plain, rows):

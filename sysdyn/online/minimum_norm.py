@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.null_space import MotionElimination, involved
+from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, check_among, few
+from sysdyn.measurements.problem import Problem
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Result, copied
 from sysdyn.online.solution import Solution, SolutionContext
-from sysdyn.problem import Problem
 from sysdyn.program.arrays import float_array
 from sysdyn.program.groups import Group
 
@@ -84,7 +85,7 @@ class ConstraintWrenches:
     """Minimum-norm wrenches at states with redundant constraints, for problems without noise."""
 
     def __init__(self, problem: Problem):
-        self._system = problem.system().plain
+        self._system = assemble(problem).plain
         self._minimum_norm = MinimumNorm(self._system)
 
     def at(self, inputs: dict[str, np.ndarray]) -> LeastWrenches:
@@ -142,7 +143,7 @@ def least_norm(
     inputs = Inputs(problem)
     arrays, lead = inputs.checked(Arguments(q, qd, known, quantities, y))
     inputs.groups.reject_not_finite(arrays)
-    system = problem.system().plain
+    system = assemble(problem).plain
     n = math.prod(lead)
     minimum_norm = MinimumNorm(system, _weights(system, {} if weights is None else weights))
     entries, b = (np.broadcast_to(x, (n, x.shape[-1])) for x in system.values(arrays))
@@ -196,5 +197,5 @@ def _contradiction(system: BlockSystem, involved_rows: np.ndarray, residual: np.
     named = few([f"{system.row_names[r]} (off by {residual[r]:.3g})" for r in worst.tolist()])
     return (
         f"equations contradict each other at state {state}: the nearest solution does not meet {named}; "
-        "correct their values, or leave some out: problem.diagnose().removals"
+        "correct their values, or leave some out: sd.diagnose(problem).removals"
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from sysdyn.diagnosis.diagnose import contradicting
 from sysdyn.equations.measurement_rows import measurement_row_name
+from sysdyn.equations.problem_system import assemble
 from sysdyn.errors import Inconsistent, at_states, few
 from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.known_quantities import RawMeasurement
@@ -58,7 +59,7 @@ def inconsistent(
             component, unit = (
                 m.components(model)[components[k]], reduction.full.values[m.name].units[components[k]]
             )  # fmt: skip
-            others = contradicting(reduction.full.system().plain, state, measurement_row_name(m, component))
+            others = contradicting(assemble(reduction.full).plain, state, measurement_row_name(m, component))
             names += [m.name, *others]
             against = f" by {few(map(repr, others))}" if others else ", as the joints alone move it"
             words.append(f"{m.name!r} is off by {error[k]:.3g}{unit and ' ' + unit} at {component}{against}")

@@ -16,8 +16,10 @@ import numpy as np
 
 from sysdyn.codegen.registry import backend_named
 from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.problem_system import assemble
 from sysdyn.errors import SingularState, UnknownName, at_states, check_among
 from sysdyn.files import cache
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.check import with_ranges
 from sysdyn.offline.compile import ordered_system
 from sysdyn.offline.covariance import SHARES, SymbolicCovariance, limits_of
@@ -30,7 +32,6 @@ from sysdyn.online import storage
 from sysdyn.online.double_double import DoubleDoubleFallback
 from sysdyn.online.states import SolvedStates
 from sysdyn.online.whitening import NoisyComponents
-from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Guard, Program
 from sysdyn.runtime.runner import Runner
@@ -75,7 +76,7 @@ class Posterior:
     def _body_frame_system(self) -> AugmentedSystem:
         """Equations without passes, in body frames: transforms to other frames lose digits near singular states."""
         equations, outputs = self._options.equations, self._options.outputs
-        system = self.problem.system(equations.layout, equations.known, outputs=outputs)
+        system = assemble(self.problem, equations.layout, equations.known, outputs=outputs)
         assert isinstance(system, AugmentedSystem)
         return system
 

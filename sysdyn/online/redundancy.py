@@ -13,8 +13,8 @@ from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.known_quantities import RawMeasurement, Subset
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
-from sysdyn.problem import Problem
 
 # Tolerance of the error of a redundant measurement, in its units, divided by 1 + its greatest value (chosen).
 TOLERANCE = 1e-6
@@ -133,10 +133,12 @@ def remove_redundant(problem: Problem, numerically: bool = False) -> Reduction |
     motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
     if not numerically and motion + stated <= problem.layout().n and not _is_overdetermined_in_part(problem):
         return None
-    from sysdyn.equations.measurement_rows import measurement_row_name  # rarely needed
+    from sysdyn.diagnosis.diagnose import diagnose  # rarely needed
+    from sysdyn.equations.measurement_rows import measurement_row_name
+    from sysdyn.equations.problem_system import assemble
 
-    diagnosis = problem.diagnose()
-    plain, undetermined = problem.system().plain, set(diagnosis.undetermined)
+    diagnosis = diagnose(problem)
+    plain, undetermined = assemble(problem).plain, set(diagnosis.undetermined)
     blocks = zip(plain.col_names, plain.col_blocks, strict=True)
     if any(quantity in ("qdd", "tau") for name, (quantity, _) in blocks if name in undetermined):
         return None
@@ -153,7 +155,7 @@ def remove_redundant(problem: Problem, numerically: bool = False) -> Reduction |
         reduction = drop_components(problem, omitted, keeps_wrenches=observed)
     except InvalidInput:  # components that are measured together
         return None
-    return None if constrained and not reduction.reduced.diagnose().well_posed else reduction
+    return None if constrained and not diagnose(reduction.reduced).well_posed else reduction
 
 
 def _is_overdetermined_in_part(problem: Problem) -> bool:
@@ -161,8 +163,9 @@ def _is_overdetermined_in_part(problem: Problem) -> bool:
     if not problem.constraints:
         return False
     from sysdyn.diagnosis.structure import structure  # rarely needed
+    from sysdyn.equations.problem_system import assemble
 
-    return not structure(problem.system()).sound
+    return not structure(assemble(problem)).sound
 
 
 def drop_components(

@@ -16,11 +16,11 @@ from sysdyn.files import html
 from sysdyn.files.html import TextTable
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES, WRENCHES, JointQuantity, SolvedQuantities
 from sysdyn.model.se3 import rotation
 from sysdyn.online.calls import Result
-from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 from sysdyn.program.opcodes import BAD_OUTPUT
 from sysdyn.runtime.native import extension
@@ -280,7 +280,9 @@ class Solution(SolvedQuantities, extension.RowResult):
         For estimates it is that of the augmented matrix. If that is below 1e-6, it may be that of the equations without
         multipliers, if greater, from singular values of dense matrices (0.1 s for a humanoid). Skeel (1979).
         """
-        system = self._problem.system()
+        from sysdyn.equations.problem_system import assemble
+
+        system = assemble(self._problem)
         entries = np.broadcast_to(system.values(self.inputs)[0], (self._n, system.nnz))
         return np.array([system.solvability(x) for x in entries]).reshape(self._lead)
 
@@ -293,15 +295,16 @@ class Solution(SolvedQuantities, extension.RowResult):
         exactly singular. For states solved by least squares of a redundant problem, it refers to all equations. Higham
         (2002), sections 7.2 and 15.
         """
+        from sysdyn.equations.problem_system import assemble
         from sysdyn.online.accuracy import forward_errors
 
         shown: tuple[str | Measurement, ...] = (*QUANTITIES, *self._about.measured)
         values = {name: x.reshape(self._n, -1) for name, x in self._values.items()}
-        errors = forward_errors(self._problem.system(outputs=shown), self.inputs, values)
+        errors = forward_errors(assemble(self._problem, outputs=shown), self.inputs, values)
         if (full := self._result.full_system) and full.solved.any():
             states = np.flatnonzero(full.solved)
             solved = {name: x[states] for name, x in values.items()}
-            for name, x in forward_errors(full.problem.system(outputs=shown), full.at(states), solved).items():
+            for name, x in forward_errors(assemble(full.problem, outputs=shown), full.at(states), solved).items():
                 errors[name][states] = x
         return {name: x.reshape(self._lead) for name, x in errors.items()}
 
@@ -327,7 +330,9 @@ class Solution(SolvedQuantities, extension.RowResult):
 
     def _equations(self) -> BlockSystem:
         """System without multipliers, in terms of the reported quantities; cached by the problem."""
-        return self._problem.system().plain
+        from sysdyn.equations.problem_system import assemble
+
+        return assemble(self._problem).plain
 
     # ---- tables -------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from sysdyn.files.atomic import write_file
 from sysdyn.files.html import TextTable
 from sysdyn.frameworks.export import Differentiable, ExportedProgram
 from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline.cache_key import cache_key
 from sysdyn.offline.options import Options
@@ -30,7 +31,6 @@ from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
 from sysdyn.online.calls import Calls, Result
 from sysdyn.online.redundancy import TOLERANCE, Reduction
 from sysdyn.online.solution import Solution, SolutionContext
-from sysdyn.problem import Problem
 from sysdyn.program.opcodes import BAD_INPUT, Flops
 from sysdyn.program.program import Program
 from sysdyn.runtime.native_calls import fast_call

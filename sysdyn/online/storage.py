@@ -18,11 +18,11 @@ import numpy as np
 
 from sysdyn.errors import FileError, ProblemError, SysdynError
 from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.problem import Problem
 from sysdyn.offline.options import Options, described, from_described
 from sysdyn.offline.report import Choice, Compiled, StabilityReport
 from sysdyn.online.redundancy import Reduction, drop_components
 from sysdyn.passes import PASSES
-from sysdyn.problem import Problem
 from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 

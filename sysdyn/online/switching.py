@@ -31,7 +31,7 @@ from sysdyn.errors import (
 from sysdyn.files import html
 from sysdyn.measurements.input_names import VALUE, group_of, value_group
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.statement import switches
+from sysdyn.measurements.problem import Problem, switches
 from sysdyn.model.positions import reject_large_angles
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
@@ -39,7 +39,6 @@ from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Result
 from sysdyn.online.solution import Solution, SolutionContext
 from sysdyn.online.solver import ON_SINGULAR, Solver
-from sysdyn.problem import Problem
 from sysdyn.program.arrays import as_array
 from sysdyn.program.opcodes import BAD_OUTPUT
 from sysdyn.runtime.buffer_pool import BufferPool

@@ -9,9 +9,9 @@ import numpy as np
 from sysdyn.frameworks.function import compile_function
 from sysdyn.measurements.constraints import Contact, Stabilised
 from sysdyn.measurements.measurement import Context, find_frame
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.kinematics import frame_placement
 from sysdyn.model.se3 import pose
-from sysdyn.problem import Problem
 
 
 def constraint_errors(problem: Problem, q: np.ndarray, qd: np.ndarray) -> dict[str, np.ndarray]:

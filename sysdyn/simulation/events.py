@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysdyn.measurements.constraints import Contact
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import WRENCHES
-from sysdyn.problem import Problem
 from sysdyn.program.graph import copysign
 from sysdyn.simulation.control import one_dof_joints
 

@@ -12,10 +12,10 @@ import numpy as np
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.constraints import Contact
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.online.robot_functions import kinematics
-from sysdyn.problem import Problem
 from sysdyn.simulation.drift import constraint_errors
 from sysdyn.simulation.events import SimulationEvent
 

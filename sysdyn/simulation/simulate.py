@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from sysdyn.contact.time_stepping import Unilateral
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, check_among
 from sysdyn.measurements.constraints import Stabilised, stabilised
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.online.arguments import Arguments, Inputs
@@ -19,7 +20,6 @@ from sysdyn.online.compile import compile
 from sysdyn.online.constraint_errors import warn_if_moving, warn_if_opened, warn_of_followers, warn_of_gaps
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.online.switching import SwitchingSolver
-from sysdyn.problem import Problem
 from sysdyn.program.arrays import is_count
 from sysdyn.program.groups import Groups
 from sysdyn.simulation import adaptive, fixed, time_stepping

@@ -31,7 +31,7 @@ def drawn(figure, kind: str) -> list[int]:
 @pytest.mark.parametrize("kind, ordering", CASES)
 def test_the_picture_shows_every_entry_and_the_solver_s_fill_in(kind, ordering):
     solver = solver_of(kind, ordering)
-    figure, system, p = plot_matrix(solver), solver.problem.system(), pattern(solver)
+    figure, system, p = plot_matrix(solver), sd.assemble(solver.problem), pattern(solver)
     assert drawn(figure, FILL) == [0, solver.fill_in] and drawn(figure, KNOWN) == [solver.problem.ny] * 2
     colours = {colour: kind for kind, colour in COLOURS.items() if kind != FILL}  # some kinds share one
     assert np.sum([drawn(figure, kind) for kind in colours.values()], axis=0).tolist() == [system.nnz, system.nnz]
@@ -46,7 +46,7 @@ def test_the_picture_shows_every_entry_and_the_solver_s_fill_in(kind, ordering):
 def test_an_estimate_is_drawn_with_its_multipliers():
     known = [sd.ExternalWrench(), sd.JointTorque(noise=[0.1, 0.2, 0.3]), sd.Contact("body2", "normal", name="tip")]
     solver = sd.compile(sd.Problem(sd.chain(3), known), backend="python", level="fast")
-    figure, system = plot_matrix(solver), solver.problem.system()
+    figure, system = plot_matrix(solver), sd.assemble(solver.problem)
     assert drawn(figure, FILL) == [0, solver.fill_in]
     assert len(system.columns) == system.n_unknowns + len(system.plain.assembly.rows)
     above = sum(len(row) for row in system.plain.assembly.rows)  # E^T and Y^T; Σ is in the rows of what is known

@@ -101,7 +101,7 @@ def test_perturbed_constants_are_one_ulp_away_unless_they_are_integers():
 
 def test_double_double_agrees_with_the_interpreter_on_a_robot():
     model = sd.random_tree(4, 3, ("spherical", "helical", "free"))
-    system = sd.forward_dynamics(model).system()
+    system = sd.assemble(sd.forward_dynamics(model))
     q, qd, tau = model.random_state(seed=1)
     inputs = {x: np.zeros(size) for x, size in system.program.inputs.sizes.items()} | {"q": q, "qd": qd, "tau": tau}
     expected, results = interpreter.run_groups(system.program, inputs), run_double_double(system.program, inputs)

@@ -16,12 +16,13 @@ from sysdyn.diagnosis.remedies import removals
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, UnknownName
+from sysdyn.measurements.classical import forward_dynamics, inverse_dynamics
 from sysdyn.measurements.predict import predict
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
 from sysdyn.model.quantities import WRENCH
 from sysdyn.model.se3 import rotation
-from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 
 FEET = ("l_ankle_2", "r_ankle_2")
@@ -87,7 +88,7 @@ def random_problem(seed: int, noisy: bool = False) -> tuple[Problem, list[sd.Mea
         kept = [c for c in WRENCH if c not in gone]
         if kept:
             known.append(sd.ExternalWrench(body, kept, name=f"fx {body}", noise=noise()))
-    missing = Layout(model).n - Problem(model, known).system().plain.shape[0]  # by their number alone
+    missing = Layout(model).n - sd.assemble(Problem(model, known)).plain.shape[0]  # by their number alone
     known += sensors(model, rng, max(0, missing - int(rng.random() < 0.3)), "sensor ", noise)
     available = sensors(model, rng, int(rng.integers(2, 6)), "spare ", noise)
     available.append(sd.JointTorque(list(model.joint_names[:2]), name="spare torque"))
@@ -96,7 +97,7 @@ def random_problem(seed: int, noisy: bool = False) -> tuple[Problem, list[sd.Mea
 
 @functools.lru_cache(maxsize=4)
 def assembled(problem: Problem) -> BlockSystem:
-    return problem.system().plain
+    return sd.assemble(problem).plain
 
 
 def dense(problem: Problem, q, qd) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +135,7 @@ def test_against_dense_singular_values(noisy, block):
     ill = 0
     for seed in range(25 * block + 10_000 * noisy, 25 * (block + 1) + 10_000 * noisy):
         problem, _ = random_problem(seed, noisy)
-        diagnosis, names = problem.diagnose(), assembled(problem).col_names
+        diagnosis, names = sd.diagnose(problem), assembled(problem).col_names
         number = {name: k for k, name in enumerate(names)}
         ill += not diagnosis.well_posed
         assert sorted(
@@ -194,7 +195,7 @@ def test_additions_do_and_none_can_be_left_out(noisy):
     did = refused = 0
     for seed in range(500, 540):
         problem, available = random_problem(seed, noisy)
-        diagnosis = problem.diagnose(available=available)
+        diagnosis = sd.diagnose(problem, available=available)
         (q, qd), *_ = fresh(problem.model)
         if diagnosis.additions is None:
             refused += 1
@@ -221,7 +222,7 @@ def test_additions_do_and_none_can_be_left_out(noisy):
             rest = problem + [x for x in diagnosis.additions if x is not m]
             assert rank(dense(rest, q, qd)[0]) < A.shape[1], (seed, m.name)
         if not diagnosis.excess:
-            assert whole.diagnose().well_posed
+            assert sd.diagnose(whole).well_posed
     assert did >= 10 and refused >= 1
 
 
@@ -325,7 +326,7 @@ def feet_on_load_cells(unknown, base) -> Problem:
 def test_feet_on_load_cells_push_each_other_along_the_intersection_of_the_soles():
     """Nori, Property 3: at every state the force along that line is not observed, in parallel soles three are not."""
     problem = feet_on_load_cells(["nz", "fx", "fy"], "all")
-    model, diagnosis = problem.model, problem.diagnose()
+    model, diagnosis = problem.model, sd.diagnose(problem)
     assert not diagnosis.well_posed and not diagnosis.structural and (diagnosis.missing, diagnosis.excess) == (1, 1)
     assert diagnosis.equations == diagnosis.unknowns == diagnosis.rank + 1
     with pytest.raises(StructurallySingular, match=r"(?s)singular at every sampled state.*undetermined.*fx\(l_ank"):
@@ -356,18 +357,18 @@ def test_feet_on_load_cells_push_each_other_along_the_intersection_of_the_soles(
         diagnosis.undetermined
     )
 
-    added = problem.diagnose(available=[sd.LoadCells("l_sole", name="cells"), sd.JointTorque("l_knee")])
+    added = sd.diagnose(problem, available=[sd.LoadCells("l_sole", name="cells"), sd.JointTorque("l_knee")])
     (torque,) = added.additions
     (removed,) = added.removals
     assert torque.name == "JointTorque(l_knee)" and removed.startswith("y:free base: ")
     component = int(removed[-2])
     fixed = problem + torque - sd.JointTorque(model.joint_names[0], component)
-    assert fixed.diagnose().well_posed
+    assert sd.diagnose(fixed).well_posed
 
 
 def test_a_slippery_floor_is_solvable_only_while_the_soles_are_not_parallel():
     """Both n_z unknown, two components of the base: on level ground only their sum is seen. Nori, eq. (24)."""
-    diagnosis = feet_on_load_cells(["nz"], [0, 2]).diagnose()
+    diagnosis = sd.diagnose(feet_on_load_cells(["nz"], [0, 2]))
     assert diagnosis.well_posed and diagnosis.undetermined == diagnosis.suggestions == ()
     neutral = next(k for k, s in enumerate(diagnosis.states) if s.kind == "neutral")
     assert neutral in diagnosis.worse_states
@@ -406,19 +407,19 @@ def test_examples_in_suggestions_do(case):
         "accelerometers": lambda: known - sd.JointAcceleration(base)
         + sd.Accelerometer("head", name="imu1") + sd.Accelerometer("chest", name="imu2"),
     }[case]()  # fmt: skip
-    diagnosis = problem.diagnose()
+    diagnosis = sd.diagnose(problem)
     assert not diagnosis.well_posed and diagnosis.missing
-    assert advised(diagnosis.suggestions[0], problem).diagnose().missing == 0
+    assert sd.diagnose(advised(diagnosis.suggestions[0], problem)).missing == 0
 
 
 def test_the_cause_is_named_first():
     model = icub("floating")
     base = model.joint_names[0]
-    diagnosis = (inverse_dynamics(model) - sd.JointAcceleration(base)).diagnose()
+    diagnosis = sd.diagnose(inverse_dynamics(model) - sd.JointAcceleration(base))
     assert [d.terms[0].name for d in diagnosis.directions] == [f"qdd({base})[{k}]" for k in range(6)]
     assert [d.terms[0].unit for d in diagnosis.directions] == ["rad/s²"] * 3 + ["m/s²"] * 3
     assert "for example JointAcceleration('root_joint')" in diagnosis.suggestions[0]
-    diagnosis = (forward_dynamics(model) - sd.JointTorque("l_knee")).diagnose()
+    diagnosis = sd.diagnose(forward_dynamics(model) - sd.JointTorque("l_knee"))
     assert str(diagnosis.directions[0]).startswith("tau(l_knee) [N m]; with it change ")
     assert "(by structure, whatever the state)" in str(diagnosis) and repr(diagnosis) == str(diagnosis)
 
@@ -431,11 +432,11 @@ def test_two_accelerometers_on_one_body_know_their_distance():
     T[:3, 3] = (0.1, 0.2, 0.3)
     problem = inverse_dynamics(model) - sd.JointAcceleration(base)
     problem += [sd.Accelerometer("head", name="imu1"), sd.Accelerometer(("head", T), name="imu2")]
-    diagnosis = problem.diagnose()
+    diagnosis = sd.diagnose(problem)
     assert not diagnosis.structural and (diagnosis.missing, diagnosis.excess) == (1, 1)
     assert set(diagnosis.redundant) == {f"y:imu{k}: a_{x}" for k in (1, 2) for x in "xyz"}
     assert diagnosis.suggestions[1].startswith("leave out 1 of: y:imu2")
-    more = problem.diagnose(available=[sd.Accelerometer("chest", name="third"), sd.AngularAccelerometer("head")])
+    more = sd.diagnose(problem, available=[sd.Accelerometer("chest", name="third"), sd.AngularAccelerometer("head")])
     (added,) = more.additions
     assert len(added.components(model)) == 1  # only a part of it is needed
     assert f"add {added.name}: {added.components(model)[0]}" in more.suggestions[-1]
@@ -445,62 +446,63 @@ def test_what_can_be_added_is_split_where_it_can_be():
     model = chain(3)
     problem = inverse_dynamics(model) - sd.ExternalWrench("body2", ["fx", "fy", "fz"])
     cells = sd.LoadCells("body2", name="cells")
-    (added,) = problem.diagnose(available=[cells]).additions
+    (added,) = sd.diagnose(problem, available=[cells]).additions
     assert added.components(model) == ("fx", "fy", "fz") and added.name == "cells"
-    assert (problem + added).diagnose().well_posed
+    assert sd.diagnose(problem + added).well_posed
 
     exact = sd.Linear({("fx", "body2"): np.eye(6)}, name="whole")  # three of its equations are known: it cannot be used
-    refused = problem.diagnose(available=[exact])
+    refused = sd.diagnose(problem, available=[exact])
     assert refused.additions is None and refused.suggestions[-1].startswith("the available measurements are not enough")
     noisy = sd.Linear({("fx", "body2"): np.eye(6)}, name="whole", noise=1.0)
-    assert problem.diagnose(available=[noisy]).additions == (noisy,)
+    assert sd.diagnose(problem, available=[noisy]).additions == (noisy,)
     fits = sd.Linear({("fx", "body2"): np.eye(6)[3:]}, name="fits")
-    assert problem.diagnose(available=[exact, fits]).additions == (fits,)
+    assert sd.diagnose(problem, available=[exact, fits]).additions == (fits,)
     assert (
-        problem.diagnose(available=[cells, sd.ExternalWrench("body2", ["fx", "fy", "fz"])]).additions[0].name != "cells"
+        sd.diagnose(problem, available=[cells, sd.ExternalWrench("body2", ["fx", "fy", "fz"])]).additions[0].name
+        != "cells"
     )
 
-    raw = problem.diagnose(available=[sd.ExternalWrench("all", name="all wrenches")])
+    raw = sd.diagnose(problem, available=[sd.ExternalWrench("all", name="all wrenches")])
     assert [m.name for m in raw.additions] == ["ExternalWrench(body2.fx,fy,fz)"]
-    assert inverse_dynamics(model).diagnose(available=[cells]).additions == ()
+    assert sd.diagnose(inverse_dynamics(model), available=[cells]).additions == ()
     noise = np.arange(1.0, 19.0)
-    guessed = problem.diagnose(available=[sd.ExternalWrench("all", name="guess", noise=noise)])
+    guessed = sd.diagnose(problem, available=[sd.ExternalWrench("all", name="guess", noise=noise)])
     (added,) = guessed.additions
     assert added.components(model) == ("fx(body2).fx", "fx(body2).fy", "fx(body2).fz") and added.name == "guess"
-    assert np.array_equal(added.noise, noise[15:]) and (problem + added).diagnose().well_posed
+    assert np.array_equal(added.noise, noise[15:]) and sd.diagnose(problem + added).well_posed
     assert guessed.suggestions[-1] == "add guess: fx(body2).fx, fx(body2).fy, fx(body2).fz"
     with pytest.raises(InvalidInput, match="a list"):
-        problem.diagnose(available=cells)
+        sd.diagnose(problem, available=cells)
     with pytest.raises(InvalidInput, match="not a measurement that could be added"):
-        problem.diagnose(available=[sd.ModelNoise("f", noise=1.0)])
+        sd.diagnose(problem, available=[sd.ModelNoise("f", noise=1.0)])
     with pytest.raises(ProblemError, match="two measurements are called"):
-        problem.diagnose(available=[cells, sd.Accelerometer("body2", name="cells")])
+        sd.diagnose(problem, available=[cells, sd.Accelerometer("body2", name="cells")])
 
 
 def test_available_sensors_are_a_list():
     problem = inverse_dynamics(chain(2)) - sd.JointAcceleration("joint1")
     torque = sd.JointTorque("joint1")
-    assert problem.diagnose([torque]).additions == problem.diagnose(available=[torque]).additions == (torque,)
-    assert problem.diagnose([]) == problem.diagnose(()) == problem.diagnose()
+    assert sd.diagnose(problem, [torque]).additions == sd.diagnose(problem, available=[torque]).additions == (torque,)
+    assert sd.diagnose(problem, []) == sd.diagnose(problem, ()) == sd.diagnose(problem)
     with pytest.raises(InvalidInput, match="sysdyn.observability"):
-        problem.diagnose({"t": [0.0]})
+        sd.diagnose(problem, {"t": [0.0]})
     with pytest.raises(InvalidInput, match="not a measurement"):
-        problem.diagnose([1.0, 2.0])
+        sd.diagnose(problem, [1.0, 2.0])
 
 
 def test_noise_makes_redundancy_welcome():
     model = chain(3)
     problem = inverse_dynamics(model) + sd.JointTorque("all", name="torques")
-    assert problem.diagnose().excess == 3
+    assert sd.diagnose(problem).excess == 3
     noisy = inverse_dynamics(model) + sd.JointTorque("all", name="torques", noise=0.1)
-    diagnosis = noisy.diagnose()
+    diagnosis = sd.diagnose(noisy)
     assert diagnosis.well_posed and diagnosis.equations == diagnosis.unknowns + 3 and diagnosis.redundant == ()
-    assert structure(noisy.system()).sound
+    assert structure(sd.assemble(noisy)).sound
     # an inexact equation of motion no longer contradicts what is measured twice
     soft = problem + sd.ModelNoise("tau", noise=0.1)
-    assert soft.diagnose().well_posed
+    assert sd.diagnose(soft).well_posed
     few = noisy - sd.ExternalWrench("body1", ["fx"]) - sd.JointAcceleration("joint1")
-    assert few.diagnose().well_posed
+    assert sd.diagnose(few).well_posed
     with pytest.raises(sd.StructurallySingular, match="undetermined"):
         sd.compile(noisy - sd.ExternalWrench("all"), level="fast")
 
@@ -583,7 +585,7 @@ def by_count(seed: int, noisy: bool) -> Problem:
 )
 def test_compile_names_what_is_singular_at_every_state(seed, noisy):
     problem = by_count(seed, noisy)
-    system = problem.system().plain
+    system = sd.assemble(problem).plain
     assert structure(system).sound
     with pytest.raises(
         StructurallySingular, match="singular at every sampled state, though not by its struct"
@@ -618,7 +620,7 @@ def test_links_without_inertia(name):
     """A past failure: twelve directions at q = 0, where the massless neck leaves one."""
     model = sd.load(icub_urdf(name), strict=None)
     forward = forward_dynamics(model)
-    diagnosis = forward.diagnose()
+    diagnosis = sd.diagnose(forward)
     (neutral,) = (s for s in diagnosis.states if s.kind == "neutral")
     assert diagnosis.well_posed and (neutral.missing, neutral.excess) == (1, 1)
     assert [term.name for term in neutral.directions[0].terms][0] == "qdd(neck_roll)"
@@ -631,7 +633,7 @@ def test_links_without_inertia(name):
         (forward + sd.JointAcceleration("r_knee", name="encoder"), (0, 1)),
         (forward - sd.ExternalWrench("l_forearm"), (6, 0)),
     ]:
-        diagnosis = problem.diagnose()
+        diagnosis = sd.diagnose(problem)
         assert {(s.missing, s.excess) for s in diagnosis.states if s.kind == "random"} == {expected}
         assert (diagnosis.missing, diagnosis.excess) == expected
 
@@ -641,15 +643,15 @@ def test_beyond_what_dense_matrices_can_tell():
     """6,400 unknowns: a torque that is missing, and a link whose inertia about its joint vanishes by value alone."""
     model = auto_tree(320, 1, 1.5, 1)
     problem = forward_dynamics(model)
-    assert problem.diagnose().well_posed
-    diagnosis = (problem - sd.JointTorque(model.joint_names[7])).diagnose()
+    assert sd.diagnose(problem).well_posed
+    diagnosis = sd.diagnose(problem - sd.JointTorque(model.joint_names[7]))
     assert diagnosis.missing == 1 and diagnosis.excess == 0 and "tau(joint7)" in diagnosis.undetermined
     inertias = model.inertias.copy()
     inertias[-1] = 0.0
     inertias[-1, 0, 0] = 0.1
-    massless = forward_dynamics(model.replace(inertias=inertias, strict=None)).diagnose()
+    massless = sd.diagnose(forward_dynamics(model.replace(inertias=inertias, strict=None)))
     assert (massless.missing, massless.excess) == (1, 1) and "qdd(joint319)" in massless.undetermined
-    unnamed = Problem(model, [sd.JointTorque("all"), sd.JointAcceleration("all")]).diagnose()
+    unnamed = sd.diagnose(Problem(model, [sd.JointTorque("all"), sd.JointAcceleration("all")]))
     assert not unnamed.well_posed and unnamed.missing == 320 * 5 and unnamed.rank == unnamed.unknowns - 320 * 5
     assert "too many" in unnamed.suggestions[0] and "fx(body0).nx" in unnamed.undetermined
 
@@ -657,5 +659,5 @@ def test_beyond_what_dense_matrices_can_tell():
 def test_long_chains_on_load_cells():
     """The problem of Fig. 2 with 2,000 unknowns; matching its pattern was a matter of minutes."""
 
-    assert load_cells(100).diagnose().well_posed
-    assert load_cells(100, skew=0.0).diagnose().missing == 3
+    assert sd.diagnose(load_cells(100)).well_posed
+    assert sd.diagnose(load_cells(100, skew=0.0)).missing == 3

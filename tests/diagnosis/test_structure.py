@@ -10,9 +10,10 @@ from systems import PROBLEMS, model_with
 import sysdyn as sd
 from sysdyn.diagnosis.diagnose import require_sound_structure
 from sysdyn.diagnosis.structure import equation_names, structure, unknown_names
+from sysdyn.measurements.classical import inverse_dynamics
 from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointTorque
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model, auto_tree, chain, random_tree
-from sysdyn.problem import Problem, inverse_dynamics
 
 
 @pytest.mark.slow(after=1)
@@ -20,7 +21,7 @@ from sysdyn.problem import Problem, inverse_dynamics
 def test_the_classical_problems_are_well_posed(problem):
     tapered = auto_tree(100, 1.5, 1.5, 0.9)  # inertias over 23 orders of magnitude
     for model in (*map(model_with, ("icub fixed", "icub floating", "puma560", "tree 2")), tapered):
-        diagnosis = PROBLEMS[problem](model).diagnose()
+        diagnosis = sd.diagnose(PROBLEMS[problem](model))
         assert diagnosis.well_posed
         assert diagnosis.undetermined == diagnosis.redundant == diagnosis.suggestions == ()
         assert str(diagnosis).startswith("well posed: ")
@@ -28,7 +29,7 @@ def test_the_classical_problems_are_well_posed(problem):
 
 def test_a_missing_equation_is_named_with_what_to_state():
     problem = inverse_dynamics(icub("floating")) - ExternalWrench("l_ankle_2", ["fz"])
-    diagnosis = problem.diagnose()
+    diagnosis = sd.diagnose(problem)
     assert not diagnosis.well_posed and diagnosis.structural and diagnosis.rank == diagnosis.unknowns - 1
     assert "fx(l_ankle_2).fz" in diagnosis.undetermined
     assert "f(l_ankle_2).fz" in diagnosis.undetermined
@@ -39,12 +40,12 @@ def test_a_missing_equation_is_named_with_what_to_state():
     text = str(diagnosis)
     assert "ill posed" in text and "undetermined (by structure, whatever the state)" in text and suggestion in text
     assert "tau(l_knee)" in diagnosis.undetermined  # stating that instead makes it well posed
-    assert (problem + JointTorque("l_knee")).diagnose().well_posed
+    assert sd.diagnose(problem + JointTorque("l_knee")).well_posed
 
 
 def test_an_equation_too_many_is_named():
     problem = inverse_dynamics(chain(3)) + JointTorque("joint1", name="torque sensor")
-    diagnosis = problem.diagnose()
+    diagnosis = sd.diagnose(problem)
     assert not diagnosis.well_posed and diagnosis.structural
     assert "y:torque sensor: tau(joint1)" in diagnosis.redundant
     assert diagnosis.undetermined == ()
@@ -67,12 +68,12 @@ def test_sensors_that_say_the_same_are_not_called_too_many():
         place[:3, 3] = (0.05 + 0.1 * k, 0.01 + 0.2 * k, 0.02 + 0.3 * k)
         problem = problem + sd.Accelerometer(("pelvis", place.copy()), name=f"acc{k}")
     with pytest.raises(sd.StructurallySingular, match="273 equations, 270 unknowns, rank 269"):
-        require_sound_structure(problem.system())
+        require_sound_structure(sd.assemble(problem))
 
 
 def parts(problem: Problem) -> tuple[set[str], set[str]]:
     """Names of (undetermined unknowns, redundant equations) by the pattern."""
-    plain = problem.system().plain
+    plain = sd.assemble(problem).plain
     blocks = structure(plain)
     return set(unknown_names(plain, blocks.undetermined)), set(equation_names(plain, blocks.redundant))
 
@@ -80,14 +81,14 @@ def parts(problem: Problem) -> tuple[set[str], set[str]]:
 def test_one_leg_has_too_much_and_another_too_little():
     """Neither τ nor q̈ of joint 1 is known, both of joint 2: the numbers agree, the structure does not."""
     problem = inverse_dynamics(legs(2)) - JointAcceleration("joint1") + JointTorque("joint2", name="sensor")
-    system = problem.system()
+    system = sd.assemble(problem)
     assert system.shape[0] == system.shape[1]
     assert structure(system)[:2] == (1, 1)
     undetermined, redundant = parts(problem)
     assert {"qdd(joint1)", "tau(joint1)", "tau(joint0)"} <= undetermined
     assert "y:sensor: tau(joint2)" in redundant
     assert not any("joint2" in name or "body2" in name for name in undetermined)
-    diagnosis = problem.diagnose()
+    diagnosis = sd.diagnose(problem)
     assert not diagnosis.well_posed and len(diagnosis.suggestions) == 2
     with pytest.raises(sd.StructurallySingular, match=r"structurally singular(?s:.)*tau\(joint0\)|tau\(joint1\)"):
         sd.compile(problem)
@@ -100,8 +101,8 @@ def test_a_leaf_wrench_that_no_equation_sees():
     undetermined, redundant = parts(problem + JointTorque("joint0", name="sensor"))
     assert "fx(body3).fx" in undetermined and "y:sensor: tau(joint0)" in redundant
     # on its own leg the torque of the joint before tells the wrench; its own does not: the force goes through its axis
-    assert structure((problem + JointTorque("joint2")).system()).sound
-    assert not structure((problem + JointTorque("joint3")).system()).sound
+    assert structure(sd.assemble(problem + JointTorque("joint2"))).sound
+    assert not structure(sd.assemble(problem + JointTorque("joint3"))).sound
 
 
 def test_structural_rank_bounds_the_rank():
@@ -112,7 +113,7 @@ def test_structural_rank_bounds_the_rank():
         known = [JointTorque(x, name=f"t{x}") for x in names if rng.random() < 0.5]
         known += [JointAcceleration(x, name=f"q{x}") for x in names if rng.random() < 0.5]
         known += [ExternalWrench(x, name=f"w{x}") for x in model.body_names if rng.random() < 0.8]
-        system = Problem(model, known).system()
+        system = sd.assemble(Problem(model, known))
         blocks, (equations, unknowns) = structure(system), system.shape
         assert unknowns - equations == blocks.missing - blocks.excess
         rank = np.linalg.matrix_rank(system.D(model.random_state(seed=1)[0]).toarray())
@@ -127,7 +128,7 @@ def test_constraints_that_fix_the_same_motion_are_named(make):
         problem = free + [sd.Contact("body5", name=name) for name in "ab"]
     else:
         problem = sd.Problem(arm, [*free.measurements, *(sd.LoopJoint("body1", "body4", name=name) for name in "ab")])
-    diagnosis = problem.diagnose()
+    diagnosis = sd.diagnose(problem)
     assert {x[:4] for x in diagnosis.redundant} >= {"y:a:", "y:b:"} and {"w(a)", "w(b)"} <= {
         x.partition(".")[0] for x in diagnosis.undetermined
     }

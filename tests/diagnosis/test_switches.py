@@ -32,8 +32,10 @@ def solver() -> sd.Solver:
 def test_as_without_them(off):
     """Diagnosed and refused as if the measurements were not there."""
     active = dict.fromkeys(off, False)
-    diagnosis = PROBLEM.diagnose(active=active)
-    without = sd.Problem(MODEL, [sd.ExternalWrench("all"), *(m for x, m in SENSORS.items() if x not in off)]).diagnose()
+    diagnosis = sd.diagnose(PROBLEM, active=active)
+    without = sd.diagnose(
+        sd.Problem(MODEL, [sd.ExternalWrench("all"), *(m for x, m in SENSORS.items() if x not in off)])
+    )
     assert diagnosis.switched_off == off
     assert (diagnosis.equations, diagnosis.rank, diagnosis.missing) == (
         without.equations,
@@ -55,10 +57,10 @@ def test_as_without_them(off):
 
 def test_some_components_and_some_states():
     off = {"encoders": [1, 0, 1, 1], "torques": False, "imu": False}
-    diagnosis = PROBLEM.diagnose(active=off)
+    diagnosis = sd.diagnose(PROBLEM, active=off)
     joint = MODEL.joint_names[1]
     assert not diagnosis.well_posed and diagnosis.switched_off == (f"encoders: qdd({joint})", "torques", "imu")
-    assert PROBLEM.diagnose(active={**off, "torques": [0, 1]}).well_posed
+    assert sd.diagnose(PROBLEM, active={**off, "torques": [0, 1]}).well_posed
     active = {"encoders": np.array([off["encoders"], [1, 1, 1, 1]], dtype=bool), "torques": False, "imu": False}
     with pytest.raises(SingularState, match=f"state 0.*'encoders: qdd.{joint}.', 'torques'") as error:
         solver()(*STATE, y=VALUES, active=active)
@@ -86,8 +88,8 @@ def test_every_combination_against_dense_ranks(seed):
     problem = sd.Problem(model, [sd.ExternalWrench("all"), kept, *map(sd.Switchable, chosen)])
     sizes = {m.group: len(m.components(model)) for m in problem.switchable}
     on = {group: rng.random((200, m)) < rng.choice([0.0, 0.3, 0.6, 1.0], (200, 1)) for group, m in sizes.items()}
-    lacking = Switches(problem.system()).undetermined_mask({k: x.astype(float) for k, x in on.items()}, 200)
-    plain = problem.system().plain
+    lacking = Switches(sd.assemble(problem)).undetermined_mask({k: x.astype(float) for k, x in on.items()}, 200)
+    plain = sd.assemble(problem).plain
     q, qd, _ = model.random_state(seed=seed + 50)
     A = plain.scaled(plain.values({"q": q, "qd": qd})[0][0]).toarray()
     for k in range(200):
@@ -100,7 +102,7 @@ def test_every_combination_against_dense_ranks(seed):
 
 def test_wrong_switches():
     with pytest.raises(UnknownName, match="switchable measurement 'imi'.*Did you mean 'imu'"):
-        PROBLEM.diagnose(active={"imi": False})
+        sd.diagnose(PROBLEM, active={"imi": False})
     for wrong in ({"imu": 2}, {"imu": [1, 0]}, {"imu": "off"}, ["imu"]):
         with pytest.raises(InvalidInput, match="true"):
-            PROBLEM.diagnose(active=wrong)
+            sd.diagnose(PROBLEM, active=wrong)

@@ -28,7 +28,7 @@ def drawn(seed: int) -> tuple[AugmentedSystem, dict[str, np.ndarray]]:
     inputs = {"q": q, "qd": qd}
     inputs |= {value_group(m.name): np.broadcast_to(y[m.name], (3, y[m.name].shape[-1])) for m in problem.custom}
     inputs |= {x: np.zeros((3, 6 * model.nb)) for x in problem.known_quantities}
-    system = problem.system()
+    system = sd.assemble(problem)
     assert isinstance(system, AugmentedSystem)
     return system, inputs | {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
 
@@ -84,7 +84,7 @@ def test_columns_belong_to_bodies(case):
         sd.JointTorque("all", name="tau"),
         sd.ExternalWrench("all"),
     )
-    system = sd.Problem(model, [*known, measurement]).system()
+    system = sd.assemble(sd.Problem(model, [*known, measurement]))
     found = dict(zip(system.col_names, system.tree_node, strict=True))
     own = [found[f"multiplier of y:{measurement.name}: {x}"] for x in measurement.components(model)]
     wrench = [body for (quantity, _), body in zip(system.col_blocks, system.tree_node, strict=False) if quantity == "w"]
@@ -97,5 +97,5 @@ def test_columns_belong_to_bodies(case):
 def test_equations_about_nothing_unknown_belong_to_no_body():
     torque = sd.JointTorque("all", name="tau"), sd.JointTorque("joint1", noise=1.0, name="again")
     problem = sd.Problem(sd.chain(2), [*torque, sd.ExternalWrench("all")])
-    system = problem.system(known="substituted")
+    system = sd.assemble(problem, known="substituted")
     assert system.tree_node[system.col_names.index("multiplier of y:again: tau(joint1)")] == -1

@@ -10,7 +10,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.equations.assembly import Assembly
-from sysdyn.measurements.statement import CACHE_SIZE
+from sysdyn.measurements.problem import CACHE_SIZE
 from sysdyn.passes import PAPER
 from sysdyn.program.graph import Graph
 
@@ -24,15 +24,15 @@ def noisy(model: sd.Model) -> sd.Problem:
 @pytest.mark.parametrize("make", [sd.forward_dynamics, noisy])
 def test_a_system_is_assembled_once_for_the_same_arguments(make):
     problem = make(sd.chain(3))
-    system = problem.system()
-    assert problem.system("paper", known="rows", passes=["symmetric_elimination"]) is system
-    assert problem.system().plain is system.plain
-    assert problem.system().assembly is system.assembly
-    assert problem.system().plain.assembly is system.plain.assembly
+    system = sd.assemble(problem)
+    assert sd.assemble(problem, "paper", known="rows", passes=["symmetric_elimination"]) is system
+    assert sd.assemble(problem).plain is system.plain
+    assert sd.assemble(problem).assembly is system.assembly
+    assert sd.assemble(problem).plain.assembly is system.plain.assembly
     assert problem.layout() is problem.layout("paper")
-    assert problem.system(outputs=["qdd"]) is problem.system(outputs=("".join("qdd"),))
-    others = [problem.system("net_force"), problem.system(known="substituted"), problem.system(passes="all"),
-              problem.system(outputs=("qdd",))]  # fmt: skip
+    assert sd.assemble(problem, outputs=["qdd"]) is sd.assemble(problem, outputs=("".join("qdd"),))
+    options = ({"layout": "net_force"}, {"known": "substituted"}, {"passes": "all"}, {"outputs": ("qdd",)})
+    others = [sd.assemble(problem, **x) for x in options]
     assert all(other is not system for other in others)
 
 
@@ -41,7 +41,7 @@ def test_eliminations_have_copies_of_one_assembly(make, monkeypatch):
     """In graphs of their own, cut into pieces; equal results are shared as the passes say."""
     made: list[Assembly] = []
     for passes, sharing in (((), "structural"), (PAPER, "algebraic")):
-        system = make(sd.chain(2)).system(passes=passes)
+        system = sd.assemble(make(sd.chain(2)), passes=passes)
         names = system.row_names
 
         def build(graph: Graph, segmented: bool = False, of=system.build) -> Assembly:
@@ -58,7 +58,7 @@ def test_eliminations_have_copies_of_one_assembly(make, monkeypatch):
 
 def test_an_augmented_system_is_symmetric_around_the_plain_one():
     problem = noisy(sd.chain(2))
-    system, q = problem.system(), problem.model.random_state(seed=1)[0]
+    system, q = sd.assemble(problem), problem.model.random_state(seed=1)[0]
     assert not isinstance(system, sd.BlockSystem) and isinstance(system.plain, sd.BlockSystem)
     rows, n = system.plain.shape
     K, D = system.D(q).toarray(), system.plain.D(q).toarray()
@@ -72,10 +72,10 @@ def test_an_augmented_system_is_symmetric_around_the_plain_one():
 
 def test_changed_problems_have_systems_of_their_own():
     problem = sd.forward_dynamics(sd.chain(2))
-    system = problem.system()
+    system = sd.assemble(problem)
     less = problem - sd.ExternalWrench(("body1",))
-    assert len(less.system().row_names) == len(system.row_names) - 6
-    assert problem.varying("gravity").system() is not system
+    assert len(sd.assemble(less).row_names) == len(system.row_names) - 6
+    assert sd.assemble(problem.varying("gravity")) is not system
     assert less.knows("fx") == {(0, k) for k in range(6)} and problem.knows("a") == frozenset()
 
 
@@ -92,12 +92,12 @@ def test_the_least_recently_used_results_are_dropped():
 def test_copies_and_pickles_omit_cached_systems(make):
     problem = make(sd.chain(6))
     before = len(pickle.dumps(problem))
-    system = problem.system()
+    system = sd.assemble(problem)
     q, qd, _ = problem.model.random_state(seed=0)
     expected = system.values({"q": q, "qd": qd})
     assert len(pickle.dumps(problem)) == before
     for other in (copy.copy(problem), pickle.loads(pickle.dumps(problem))):
         assert type(other) is sd.Problem and other.y_names == problem.y_names
-        assert other.system() is not system
-        for x, y in zip(other.system().values({"q": q, "qd": qd}), expected, strict=True):
+        assert sd.assemble(other) is not system
+        for x, y in zip(sd.assemble(other).values({"q": q, "qd": qd}), expected, strict=True):
             np.testing.assert_array_equal(x, y)

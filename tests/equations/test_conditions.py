@@ -18,7 +18,7 @@ def forward(lighter: float = 1.0) -> System:
     """A small tree whose first body is lighter by a factor."""
     model = sd.random_tree(3, seed=4)
     inertias = model.inertias * np.array([lighter, 1.0, 1.0])[:, None, None]
-    return sd.forward_dynamics(model.replace(inertias=inertias)).system()
+    return sd.assemble(sd.forward_dynamics(model.replace(inertias=inertias)))
 
 
 def estimate(scale: float = 1.0) -> System:
@@ -30,7 +30,7 @@ def estimate(scale: float = 1.0) -> System:
         sd.Contact("body2", "normal", name="contact"),
         sd.ModelNoise("a", "body0", noise=0.2 * scale),
     ]
-    return sd.Problem(sd.chain(3, seed=1), known).system()
+    return sd.assemble(sd.Problem(sd.chain(3, seed=1), known))
 
 
 def entries_at(system: System, n: int) -> np.ndarray:
@@ -109,7 +109,7 @@ def sliding(angle: float, *more: sd.Measurement) -> System:
     slides = [Prismatic((math.cos(x), math.sin(x), 0.0)) for x in (0.6, 0.6 + angle)]
     model = sd.chain(2, seed=1).replace(joints=tuple(slides), X_tree=np.array([np.eye(6)] * 2))
     sensor = sd.Accelerometer("body1", ["a_x", "a_y"], noise=0.1, name="imu")
-    return sd.Problem(model, [sd.ExternalWrench("all"), sensor, *more]).system()
+    return sd.assemble(sd.Problem(model, [sd.ExternalWrench("all"), sensor, *more]))
 
 
 TWICE = sd.JointAcceleration("all"), sd.Accelerometer("body1", ["a_x"], name="again")
@@ -143,7 +143,7 @@ def test_estimates_are_as_regular_as_their_equations_without_multipliers(case):
 def test_nothing_is_estimated_by_fewer_equations_than_unknowns():
     system = sliding(1.0)
     problem = system.problem - sd.ExternalWrench("all") + sd.ExternalWrench("body0")
-    less = problem.system()
+    less = sd.assemble(problem)
     assert less.plain.pattern().shape == less.plain.shape == (34, 40)
     assert less.estimability(less.values({"q": np.zeros(2)})[0][0]) == 0.0
 

@@ -103,5 +103,5 @@ WITHOUT: dict[str, tuple[sd.Problem, tuple[str, ...], str, set[str]]] = {
 @pytest.mark.parametrize("case", WITHOUT)
 def test_passes_that_apply(case):
     problem, outputs, known, without = WITHOUT[case]
-    system = problem.system(known=known, passes="all", outputs=outputs)
+    system = sd.assemble(problem, known=known, passes="all", outputs=outputs)
     assert set(system.passes) == {*ELIMINATION} - without

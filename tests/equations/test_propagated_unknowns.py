@@ -124,7 +124,7 @@ def test_propagated_unknowns_leave_the_answer_unchanged(case, passes):
     q, qd, _ = MODEL.random_state(seed=3)
     found = []
     for propagate in (False, True):
-        system = problem.system(propagate=propagate, passes=passes)
+        system = sd.assemble(problem, propagate=propagate, passes=passes)
         rng, sizes = np.random.default_rng(3), system.program.inputs.sizes
         given = {x: rng.standard_normal(sizes[x]) for x in sorted(sizes)} | {"q": q, "qd": qd}
         entries, b = system.values(given)
@@ -132,5 +132,5 @@ def test_propagated_unknowns_leave_the_answer_unchanged(case, passes):
         found.append(
             [sum(x * d[c] for c, x in row.items()) for name in QUANTITIES for row in system.output_terms(name)]
         )
-    assert len(d) == len(problem.system(passes=passes).columns) + 6 * len(blocks)
+    assert len(d) == len(sd.assemble(problem, passes=passes).columns) + 6 * len(blocks)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-9, atol=1e-9)

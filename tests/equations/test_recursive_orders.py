@@ -9,14 +9,15 @@ from robots import floating_tree
 from systems import Accelerometer, built, reference, unknowns
 
 from sysdyn.equations.formulation import KNOWN
+from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.recursive_orders import RECURSIVE, Permutations
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import ProblemError
+from sysdyn.measurements.classical import forward_dynamics, inverse_dynamics
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.known_quantities import ExternalWrench, JointTorque
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import auto_tree, chain, random_tree
-from sysdyn.problem import forward_dynamics, inverse_dynamics
 from sysdyn.sparse.lu import Factors, eliminate
 
 
@@ -33,7 +34,7 @@ def permuted(system: BlockSystem, name: str, q: np.ndarray) -> np.ndarray:
 )
 def test_property_1_inverse_dynamics_is_lower_triangular(model, layout, known):
     """Nori eqs. (11), (12)."""
-    system = inverse_dynamics(model).system(layout, known)
+    system = assemble(inverse_dynamics(model), layout, known)
     q, _, _ = model.random_state(seed=1)
     matrix = permuted(system, "rnea", q)
     assert not np.triu(matrix, 1).any()
@@ -41,14 +42,14 @@ def test_property_1_inverse_dynamics_is_lower_triangular(model, layout, known):
 
 
 def test_property_1_on_icub():
-    system = inverse_dynamics(icub("floating")).system()
+    system = assemble(inverse_dynamics(icub("floating")))
     matrix = permuted(system, "rnea", system.model.random_state(seed=1)[0])
     assert not np.triu(matrix, 1).any()
 
 
 def test_property_1_names_the_blocks_of_the_paper():
     """[fx_1, q̈_1, …, fx_n, q̈_n, a_1 … a_n, f_n, τ_n, …, f_1, τ_1]."""
-    system = inverse_dynamics(chain(3)).system()
+    system = assemble(inverse_dynamics(chain(3)))
     columns = [system.col_blocks[c] for c in RECURSIVE["rnea"](system)[1]]
     order = [block for k, block in enumerate(columns) if k == 0 or block != columns[k - 1]]
     known = [(x, i) for i in range(3) for x in ("fx", "qdd")]
@@ -95,7 +96,7 @@ def test_wrenches_of_constraints_are_last(order):
     palm[:3, 3] = 0.1, 0.2, 0.3
     hand = Contact((model.body_names[-1], palm), "point", name="hand")
     contacts = [hand, Contact(model.body_names[0], ["a_z"], name="foot")]
-    system = (forward_dynamics(model) + contacts).system()
+    system = assemble(forward_dynamics(model) + contacts)
     found = RECURSIVE[order](system)
     assert [system.col_blocks[c] for c in found[1][-4:]] == [*[("w", 0)] * 3, ("w", 1)]
     q, qd, tau = model.random_state(seed=1)
@@ -108,14 +109,14 @@ def test_wrenches_of_constraints_are_last(order):
 def test_recursive_orders_say_where_they_do_not_apply():
     model = chain(3)
     with pytest.raises(ProblemError, match="'rnea' is for inverse dynamics"):
-        RECURSIVE["rnea"](forward_dynamics(model).system())
+        RECURSIVE["rnea"](assemble(forward_dynamics(model)))
     partial = inverse_dynamics(model) - ExternalWrench("body2", ["fz"]) + JointTorque("joint0")
     with pytest.raises(ProblemError, match="'aba' needs exact values"):
-        RECURSIVE["aba"](partial.system())
+        RECURSIVE["aba"](assemble(partial))
     with pytest.raises(ProblemError, match="'crba' needs exact values"):
-        RECURSIVE["crba"]((inverse_dynamics(model) + Accelerometer("body2")).system())
+        RECURSIVE["crba"](assemble(inverse_dynamics(model) + Accelerometer("body2")))
     by_force = [ExternalWrench("all", ["fz"]), ExternalWrench("all", ["nx", "ny", "nz", "fx", "fy"])]
     turned = forward_dynamics(random_tree(3, seed=1, joints=("revolute",))) - ExternalWrench("all") + by_force
     with pytest.raises(ProblemError, match="'aba' needs wrenches stated whole in canonical frames"):
-        RECURSIVE["aba"](turned.system(passes="all"))
-    assert len(RECURSIVE["aba"](turned.system())[0]) == 60
+        RECURSIVE["aba"](assemble(turned, passes="all"))
+    assert len(RECURSIVE["aba"](assemble(turned))[0]) == 60

@@ -37,11 +37,11 @@ def problem(noisy: bool) -> sd.Problem:
 
 
 SYSTEMS = {
-    "plain": lambda: problem(False).system(),
-    "passes": lambda: problem(False).system(passes="all", outputs=("qdd",)),
-    "substituted": lambda: problem(False).system(known="substituted"),
-    "redundant": lambda: (problem(False) + sd.JointAcceleration("all")).system(),
-    "augmented": lambda: problem(True).system(),
+    "plain": lambda: sd.assemble(problem(False)),
+    "passes": lambda: sd.assemble(problem(False), passes="all", outputs=("qdd",)),
+    "substituted": lambda: sd.assemble(problem(False), known="substituted"),
+    "redundant": lambda: sd.assemble(problem(False) + sd.JointAcceleration("all")),
+    "augmented": lambda: sd.assemble(problem(True)),
 }
 
 
@@ -146,7 +146,7 @@ def test_multipliers_of_equations_that_agree_are_rounding_errors(size):
 
 def test_rows_without_terms_have_no_error():
     """A robot at rest without weight, of which nothing is known: 0 = 0."""
-    system = sd.forward_dynamics(floating_tree(2, seed=1).replace(gravity=np.zeros(3))).system()
+    system = sd.assemble(sd.forward_dynamics(floating_tree(2, seed=1).replace(gravity=np.zeros(3))))
     q = system.model.random_state(seed=1)[0]
     found = residual_at(system, {"q": q}, np.zeros((1, system.layout.n)))
     assert not found.rows.any() and found.backward_error == found.normwise == [0.0]
@@ -155,7 +155,7 @@ def test_rows_without_terms_have_no_error():
 def test_residuals_of_many_states_are_taken_in_parts():
     """More than are computed at a time, with inputs of each state and of all; none of no state."""
     problem = sd.forward_dynamics(sd.chain(1, seed=1))
-    system = problem.system(known="substituted")
+    system = sd.assemble(problem, known="substituted")
     n = RESIDUAL_ENTRIES // system.nnz + 2
     rng = np.random.default_rng(1)
     given = {"q": rng.standard_normal((n, 1)), "qd": np.array([0.7]), "tau": rng.standard_normal((n, 1))}

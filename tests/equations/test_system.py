@@ -14,10 +14,10 @@ import sysdyn as sd
 from sysdyn.equations.assembly import Assembly, with_entry_inputs
 from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.newton_euler import newton_euler as assembled
+from sysdyn.measurements.classical import forward_dynamics, inverse_dynamics
 from sysdyn.measurements.variables import LAYOUTS, Layout
 from sysdyn.model import JOINTS, chain, random_tree
 from sysdyn.model.generate import RANDOM_JOINTS
-from sysdyn.problem import forward_dynamics, inverse_dynamics
 from sysdyn.program.autodiff import evaluate
 from sysdyn.program.graph import Graph, is_constant, is_zero
 
@@ -26,7 +26,7 @@ from sysdyn.program.graph import Graph, is_constant, is_zero
 def test_scalars_a_body_with_one_freedom(layout, size):
     for n in (1, 2, 5):
         model = chain(n)
-        system = forward_dynamics(model).system(layout)
+        system = sd.assemble(forward_dynamics(model), layout)
         assert system.layout.n == size * n == len(system.col_names) == len(set(system.col_names))
         assert system.shape == (size * n, size * n)
         own = [name for name in system.row_names if name.startswith("c:")]
@@ -37,7 +37,7 @@ def test_scalars_a_body_with_one_freedom(layout, size):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_scalars_of_joints_with_other_freedoms(layout):
     model = random_tree(9, seed=1)
-    system = forward_dynamics(model).system(layout)
+    system = sd.assemble(forward_dynamics(model), layout)
     inner = 18 if layout == "paper" else 24
     assert system.shape[1] == model.nb * inner + 2 * model.nv
     assert {joint.nv for joint in model.joints} >= {1, 3, 6}
@@ -88,7 +88,7 @@ def test_reference_answer_leaves_no_residual_on_random_trees(nb, seed, problem, 
     model = random_tree(nb, seed=seed)
     if armature:
         model = model.replace(armature=np.random.default_rng(seed).uniform(0.1, 3.0, model.nv))
-    check_reference_solves(PROBLEMS[problem](model).system(layout, known), seed)
+    check_reference_solves(sd.assemble(PROBLEMS[problem](model), layout, known), seed)
 
 
 def test_every_type_of_joint_is_among_those_trees():
@@ -98,7 +98,7 @@ def test_every_type_of_joint_is_among_those_trees():
 
 def test_armature_is_in_the_torque_rows():
     model = chain(2).replace(armature=(0.5, 0.0))
-    system = forward_dynamics(model).system()
+    system = sd.assemble(forward_dynamics(model))
     D = system.D([0.1, 0.2]).toarray()
     column = [system.col_names.index(f"qdd(joint{i})") for i in range(2)]
     row = [system.row_names.index(f"c:tau(joint{i})") for i in range(2)]
@@ -110,7 +110,7 @@ def test_armature_is_in_the_torque_rows():
 def test_blocks_are_those_of_the_paper():
     """Nori eqs. (5), (6), block by block, on a tree at a random state."""
     model = random_tree(5, seed=11)
-    system = forward_dynamics(model).system()
+    system = sd.assemble(forward_dynamics(model))
     q, qd, _ = reference(model, 1)
     X = sd.model.joint_transforms(model, q)
     D, b = system.D(q).toarray(), system.b(q, qd)
@@ -144,7 +144,7 @@ def test_blocks_are_those_of_the_paper():
 
 def test_names_of_rows_and_columns():
     model = icub("fixed")
-    system = inverse_dynamics(model).system()
+    system = sd.assemble(inverse_dynamics(model))
     knee, leg = "l_knee", model.body_names[model.joint_index("l_knee")]
     for name in (f"tau({knee})", f"qdd({knee})", f"f({leg}).nz", f"fx({leg}).fx", f"a({leg}).alpha_x", f"a({leg}).a_z"):
         assert name in system.col_names
@@ -155,7 +155,7 @@ def test_names_of_rows_and_columns():
     i = model.joint_index("l_knee")
     assert system.col_blocks[system.col_names.index(f"tau({knee})")] == ("tau", i)
     assert system.row_blocks[system.row_names.index(f"c:f({leg}).nz")] == ("f", i)
-    several = forward_dynamics(random_tree(1, seed=0, joints=("planar",))).system()
+    several = sd.assemble(forward_dynamics(random_tree(1, seed=0, joints=("planar",))))
     assert [x for x in several.col_names if x.startswith("tau")] == [f"tau(joint0)[{k}]" for k in range(3)]
     assert "640 equations, 640 unknowns" in repr(system)
 
@@ -184,7 +184,7 @@ def test_worst_case_pattern_holds_all_sampled_ones_and_is_tight(name, layout):
 @settings(max_examples=15)
 @given(nb=st.integers(1, 6), seed=st.integers(0, 10_000))
 def test_pattern_of_random_trees_is_tight(nb, seed):
-    system = inverse_dynamics(random_tree(nb, seed=seed)).system()
+    system = sd.assemble(inverse_dynamics(random_tree(nb, seed=seed)))
     q, qd, _ = system.model.random_state(seed=seed, batch=4)
     entries, b = system.values({"q": q, "qd": qd})
     assert (np.abs(entries) > 1e-12).any(axis=0).all()
@@ -232,7 +232,7 @@ def test_definitions_of_unknowns():
     """Exact rows of one unknown, then those of each body from the leaves, forces first; noisy ones define nothing."""
     noise = [sd.ModelNoise("f", "body1", noise=1.0), sd.JointAcceleration("all", noise=1.0)]
     known = [sd.ExternalWrench("body0"), sd.ExternalWrench("body1", noise=1.0), sd.BodyAcceleration("body1", ["a_x"])]
-    system = sd.Problem(chain(3), [*noise, *known]).system().plain
+    system = sd.assemble(sd.Problem(chain(3), [*noise, *known])).plain
     D = system.D(np.full(3, 0.3)).toarray()
     pairs = system.unit_pivots()
     rows, columns = zip(*pairs, strict=True)

@@ -65,7 +65,7 @@ def output_terms(system: sd.BlockSystem, wanted: str, d: np.ndarray) -> np.ndarr
 
 def solved(problem: sd.Problem, wanted: str, form: dict, **given) -> np.ndarray:
     """The wanted quantity, by a dense solution."""
-    system = problem.system(**form, outputs=(wanted,))
+    system = sd.assemble(problem, **form, outputs=(wanted,))
     D, b = dense(system, given)
     return output_terms(system, wanted, np.linalg.solve(D, -b))
 
@@ -81,7 +81,7 @@ def shown(problem: sd.Problem, measurement: sd.Measurement, *others: sd.Measurem
     """The value of a measurement that is an output, beside others, in every form."""
     found = []
     for form in FORMS:
-        system = problem.system(**form, outputs=(measurement, *others))
+        system = sd.assemble(problem, **form, outputs=(measurement, *others))
         D, b = dense(system, given)
         d = np.zeros((1, system.layout.n))
         d[0, system.columns] = np.linalg.solve(D, -b)
@@ -262,7 +262,7 @@ def test_the_same_from_the_tip_to_the_root(kind):
         expected = [0, 0, 0, -1.0, 0, 0]  # and fx is the opposite
     problem = sd.Problem(model, known)
     for form, propagate in itertools.product(FORMS, (False, True)):
-        system = problem.system(**form, propagate=propagate, outputs=(wanted[0],))
+        system = sd.assemble(problem, **form, propagate=propagate, outputs=(wanted[0],))
         assert ((kind, 1) in system.col_blocks) == propagate
         D, b = dense(system, {"q": [*FREE, QUARTER], **given})
         found = output_terms(system, wanted[0], np.linalg.solve(D, -b)).reshape(2, 6)[wanted[1]]
@@ -377,7 +377,7 @@ def test_wrenches_in_frames_that_are_moved():
 def test_known_wrenches_are_stated_by_rows_of_one_entry():
     """What is known whole is turned, and not the unknowns."""
     for form in FORMS:
-        system = sd.inverse_dynamics(crossed()).system(**form)
+        system = sd.assemble(sd.inverse_dynamics(crossed()), **form)
         rows = [row for row, name in zip(system.assembly.rows, system.row_names, strict=True) if name.startswith("y:")]
         assert len(rows) == (21 if form["known"] == "rows" else 0) and all(len(row) == 1 for row in rows)
         # and reported unless it would be turned back
@@ -396,7 +396,7 @@ def test_a_noisy_wrench_in_frames_that_are_moved(prior):
     for form in FORMS:
         found = solved(problem, "f", form, **{"y:noisy": wrench}).reshape(3, 6)[1]
         np.testing.assert_allclose(found, holding - wrench, atol=1e-12, err_msg=str(form))
-        system = problem.system(**form).plain
+        system = sd.assemble(problem, **form).plain
         entries = {name: len(row) for name, row in zip(system.row_names, system.assembly.rows, strict=True)}
         assert all(entries[name] == 1 for name in entries if name.startswith("y:"))
         loads = [(system.row_names[r], system.col_names[c]) for r, c in np.transpose(system.coordinates)]
@@ -445,7 +445,7 @@ def test_measurements_count_by_the_inverse_of_their_variances():
 
 def test_multipliers_are_errors_over_variances():
     problem = weighed(sd.JointTorque("all", noise=2.0, name="tau"), sd.JointAcceleration("all", noise=1.0, name="qdd"))
-    system = problem.system()
+    system = sd.assemble(problem)
     D, b = dense(system, {"y:tau": [10.0], "y:qdd": [2.0]})
     d = np.linalg.solve(D, -b)
     found = {name: x for name, x in zip(system.col_names, d, strict=True) if name.startswith("multiplier of y:")}
@@ -480,7 +480,7 @@ def test_what_is_switched_off_does_not_count():
     agree(estimate(problem, "qdd", **given), [3.5])
     agree(estimate(problem, "qdd", **given, **{"active:tau": [0.0]}), [2.0])
     # its multiplier vanishes, and the matrix stays symmetric
-    system = problem.system()
+    system = sd.assemble(problem)
     D, b = dense(system, given | {"active:tau": [0.0]})
     multiplier = system.col_names.index("multiplier of y:tau: tau(j0)")
     np.testing.assert_array_equal(D, D.T)

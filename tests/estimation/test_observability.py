@@ -109,14 +109,14 @@ def test_dynamic_variables_that_states_do_not_determine():
 def test_calls_that_are_refused():
     problem, log = arm()
     with pytest.raises(InvalidInput, match="sysdyn.observability"):
-        problem.diagnose(log)
+        sd.diagnose(problem, log)
     with pytest.raises(ProblemError, match="no sensor of the problem tells the states"):
         sd.observability(sd.Problem(problem.model, [sd.ExternalWrench("all")]), {"t": log["t"]})
 
 
 def test_a_diagnosis_without_a_log_points_to_it():
-    assert "sysdyn.observability" in str(arm()[0].diagnose())
-    assert "sysdyn.observability" not in str(sd.forward_dynamics(arm()[0].model).diagnose())
+    assert "sysdyn.observability" in str(sd.diagnose(arm()[0]))
+    assert "sysdyn.observability" not in str(sd.diagnose(sd.forward_dynamics(arm()[0].model)))
 
 
 def test_directions_of_biases_are_those_of_their_covariance():

@@ -168,7 +168,7 @@ def test_formulas_are_whole_numbers():
 
 def forward_dynamics(n: int, seed: int):
     """(matrix, b) of Figure 1 at its random state."""
-    system = sd.forward_dynamics(sd.auto_tree(n, 1, 1.5, 0.9)).system("net_force")
+    system = sd.assemble(sd.forward_dynamics(sd.auto_tree(n, 1, 1.5, 0.9)), "net_force")
     rng = np.random.default_rng(seed)
     q, qd = 10.0 * rng.random(n), rng.random(n)
     return system, system.D(q), right_hand_side(system, q, qd)
@@ -221,7 +221,7 @@ def test_matrix_form_of_six_bodies():
 def test_the_right_hand_side_is_the_bias_but_for_rounding():
     for layout in ("net_force", "paper"):
         model = sd.auto_tree(5, 1.5, 1.5, 0.9)
-        system = sd.forward_dynamics(model).system(layout)
+        system = sd.assemble(sd.forward_dynamics(model), layout)
         q, qd, _ = model.random_state(seed=1)
         b, bias = right_hand_side(system, q, qd), system.b(q, qd)
         known = np.array([block[0] == "y" for block in system.row_blocks])

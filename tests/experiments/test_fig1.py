@@ -123,7 +123,7 @@ def test_references_are_counted_as_they_run(results, name, algorithm):
 @pytest.mark.parametrize("seed", range(4))
 def test_an_elimination_takes_what_it_executes(seed):
     """Without sharing; two independent re-runs found 1290 … 1610 with divisions, and 1070 … 1290."""
-    system = sd.forward_dynamics(sd.auto_tree(6, 1, 1.5, 0.9)).system("net_force")
+    system = sd.assemble(sd.forward_dynamics(sd.auto_tree(6, 1, 1.5, 0.9)), "net_force")
     rows, columns = umfpack_pivots(system.D(10.0 * np.random.default_rng(seed).random(6)))
     assembly = with_entry_inputs(system.assembly, Graph("none"))
     flops = assembly.graph.count(eliminate(assembly.rows, assembly.b, rows, columns).solution)
@@ -149,7 +149,7 @@ def test_an_elimination_takes_what_it_executes(seed):
 @pytest.mark.parametrize("sharing", ["structural", "algebraic"])
 def test_the_matrix_form_as_a_program_is_the_aba(layout, sharing):
     model = sd.random_tree(5, seed=3, joints=("revolute", "prismatic"))
-    system = sd.forward_dynamics(model).system(layout)
+    system = sd.assemble(sd.forward_dynamics(model), layout)
     assembly = system.build(Graph(sharing))
     d = FIG1.matrix_solution(system, assembly)
     q, qd, tau = model.random_state(seed=1)
@@ -184,7 +184,7 @@ def test_times_are_ratios_of_one_run(results):
 @needs_umfpack
 def test_compiled_programs_that_are_timed_solve_the_problem():
     model = sd.auto_tree(3, 1, 1.5, 0.9)
-    system = sd.forward_dynamics(model).system("net_force")
+    system = sd.assemble(sd.forward_dynamics(model), "net_force")
     (q, qd), tau = FIG1.state(3, 0), np.array([0.3, -0.2, 0.1])
     qdd = sd.aba(model, q, qd, tau)
     calls = FIG1.compiled_calls(system, q, qd, tau)

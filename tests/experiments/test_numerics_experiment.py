@@ -33,7 +33,7 @@ def results(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def matrix():
-    return NUMERICS.Matrix(PROBLEM.system())
+    return NUMERICS.Matrix(sd.assemble(PROBLEM))
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_pivots_vanish_along_a_path(results):
     assert max(row["error"] for row in path if row["order"] == "aba") < 1e-14
     zero = sorted({row["t"] for row in path if row["pivot_is_zero"]})
     assert zero and all(row["error"] > 1e-9 for row in path if row["pivot_is_zero"])
-    system = PROBLEM.system()
+    system = sd.assemble(PROBLEM)
     generic = sample_states(PROBLEM, 2 * NUMERICS.ONE_STATES)
     sampled = sample_matrix(system, {name: x[::2] for name, x in generic.items()})
     P, Q, _ = NUMERICS.pivots(PROBLEM, sampled, "paper")
@@ -244,7 +244,7 @@ def test_what_is_seen_of_pivots():
 def test_the_determinant_tells_singular_states():
     """As the condition number does, at ten times the cost."""
     problem = load_cells(8)
-    matrix = NUMERICS.Matrix(problem.system())
+    matrix = NUMERICS.Matrix(sd.assemble(problem))
     sampled = sample_matrix(matrix.system, {x: array[::2] for x, array in sample_states(problem, 2 * FEW).items()})
     order = NUMERICS.Order("tearing", problem, matrix, sampled)
     typical = np.log(np.abs(order.begun)).sum(axis=1).mean()

@@ -129,7 +129,7 @@ def test_findings_follow_the_file(results, tmp_path):
 
 @needs_umfpack
 def test_umfpack_with_its_own_method_is_what_the_library_uses():
-    sampled = order_samples(sd.forward_dynamics(sd.chain(5)).system(), 8)
+    sampled = order_samples(sd.assemble(sd.forward_dynamics(sd.chain(5))), 8)
     for steer in (1e-3, 1.0):
         matrix = sampled.weighted(steer)
         permutations, used = ORDERINGS.umfpack_permutations(matrix, "AMD")
@@ -139,7 +139,7 @@ def test_umfpack_with_its_own_method_is_what_the_library_uses():
 @needs_umfpack
 def test_metis_gives_permutations_of_its_own():
     """Other ones where the library has METIS, those of COLAMD where it has not."""
-    sampled = order_samples(sd.forward_dynamics(sd.chain(5)).system(), 8)
+    sampled = order_samples(sd.assemble(sd.forward_dynamics(sd.chain(5))), 8)
     (P, Q), used = ORDERINGS.umfpack_permutations(sampled.weighted(1e-6), "METIS")
     assert sorted(P) == sorted(Q) == list(range(sampled.n))
     assert used == ORDERINGS.metis_available()
@@ -175,7 +175,7 @@ def test_without_umfpack_the_other_orders_remain(monkeypatch, tmp_path):
 
 
 def test_what_costs_too_much_is_given_up():
-    system = sd.forward_dynamics(TREE).system()
+    system = sd.assemble(sd.forward_dynamics(TREE))
     sampled, states = order_samples(system, 8), SampledStates.of(system, ORDERINGS.QUICK_STATES)
     free = ORDERINGS.search(system, sampled, "markowitz", math.inf, states, quick=True)
     assert free.status == ORDERINGS.SAFE
@@ -185,7 +185,7 @@ def test_what_costs_too_much_is_given_up():
 
 def test_a_start_that_fails_is_made_again_with_the_states_at_which_it_did(monkeypatch):
     """An order that looks only at the last sampled state is safe once it has seen where it fails."""
-    system = sd.forward_dynamics(sd.chain(4)).system()
+    system = sd.assemble(sd.forward_dynamics(sd.chain(4)))
     generic = order_samples(system, 2)
     blind = ORDERINGS.replace(generic, values=generic.values[:1])
     states, seen = SampledStates.of(system, ORDERINGS.QUICK_STATES), []
@@ -211,7 +211,7 @@ def test_the_paper_takes_the_values_of_one_state():
     """Its pivots are those of UMFPACK there, whatever the other states are."""
     if not umfpack.available():
         pytest.skip("scikit-umfpack is not installed")
-    sampled = order_samples(sd.forward_dynamics(TREE).system(), 8)
+    sampled = order_samples(sd.assemble(sd.forward_dynamics(TREE)), 8)
     first = ORDERINGS.replace(sampled, values=sampled.values[:1])
     assert ORDERINGS.paper_permutations(sampled) == ORDERINGS.paper_permutations(first)
     P, Q = ORDERINGS.paper_permutations(sampled)

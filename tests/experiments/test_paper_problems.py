@@ -67,12 +67,12 @@ def test_equation_23_has_the_rank_that_the_system_lacks(sensors):
     right = [np.concatenate([J[0] @ turned, turned]), np.concatenate([J[1] @ turned, X @ turned])]
     printed = np.concatenate([left, *right], axis=1)
     lacking = printed.shape[1] - np.linalg.matrix_rank(printed, 1e-10)
-    D = feet(MODEL, sensors).system().D(q).toarray()
+    D = sd.assemble(feet(MODEL, sensors)).D(q).toarray()
     assert lacking == D.shape[1] - np.linalg.matrix_rank(D, 1e-10) == (1 if sensors is LOAD_CELLS else 0)
 
 
 def test_the_problem_on_load_cells_lacks_one_equation():
-    found = feet(MODEL, LOAD_CELLS).diagnose()
+    found = sd.diagnose(feet(MODEL, LOAD_CELLS))
     assert found.equations == found.unknowns == found.rank + 1 and not found.well_posed
     assert {f"fx({name}).nz" for name in (MODEL.body_names[0], MODEL.body_names[-1])} <= set(found.undetermined)
 
@@ -80,7 +80,7 @@ def test_the_problem_on_load_cells_lacks_one_equation():
 def test_the_slippery_floor_as_written_is_solved():
     """Four equations more than unknowns, which hold at every state of a motion; they are looked at."""
     problem = feet(MODEL, SLIPPERY_FLOOR)
-    found = problem.diagnose()
+    found = sd.diagnose(problem)
     assert found.equations == found.unknowns + 4 == found.rank + 4
     q, qd, qdd, fx, tau = motion(MODEL)
     solver = sd.compile(problem, level="fast", backend="python")
@@ -96,7 +96,7 @@ def test_the_slippery_floor_as_written_is_solved():
 
 def test_script_and_text_differ():
     text, script = feet(MODEL, SLIPPERY_FLOOR), load_cells(4)
-    assert script.diagnose().equations == script.diagnose().unknowns
+    assert sd.diagnose(script).equations == sd.diagnose(script).unknowns
     assert (text.model.base, script.model.base) == ("floating", "fixed")
     assert "f" in script.known_quantities and "f" not in text.known_quantities
     assert len(text.knows("qdd")) == MODEL.nv and len(load_cells(8).knows("qdd")) == 8 - 4

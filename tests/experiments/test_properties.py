@@ -20,11 +20,11 @@ import sysdyn as sd
 from sysdyn.codegen import interpreter
 from sysdyn.equations.formulation import KNOWN
 from sysdyn.errors import ProblemError, SingularState
+from sysdyn.measurements.classical import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import Model, auto_tree, chain, random_tree
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
-from sysdyn.problem import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 from sysdyn.sparse import umfpack
 
@@ -44,7 +44,7 @@ def with_armature(model: Model) -> Model:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("model", [*TREES, with_armature(random_tree(6, seed=9))], ids=repr)
 def test_property_2_the_triangle_gives_what_the_aba_gives(model, layout, known):
-    system = forward_dynamics(model).system(layout, known)
+    system = sd.assemble(forward_dynamics(model), layout, known)
     q, qd, _ = model.random_state(seed=1)
     rng = np.random.default_rng(2)
     tau, fx = rng.standard_normal(model.nv), rng.standard_normal((model.nb, 6))
@@ -72,7 +72,7 @@ def test_property_2_is_exact():
         inertias=exact(model.inertias), armature=exact(model.armature),
         joints=[SimpleNamespace(S=exact(joint.S)) for joint in model.joints],
     )  # fmt: skip
-    system = forward_dynamics(model).system()
+    system = sd.assemble(forward_dynamics(model))
     q = model.random_state(seed=3)[0]
     W = matrix_aba(system, q)
     D = system.D(q)
@@ -93,18 +93,18 @@ def test_matrix_aba_is_for_forward_dynamics():
     model = chain(3)
     for problem in (inverse_dynamics(model), hybrid_dynamics(model, model.joint_names[:1])):
         with pytest.raises(ProblemError, match="all joint torques known"):
-            matrix_aba(problem.system(), np.zeros(3))
+            matrix_aba(sd.assemble(problem), np.zeros(3))
     loose = forward_dynamics(model) - sd.ExternalWrench(model.body_names[2])
     with pytest.raises(ProblemError, match="external wrenches"):
-        matrix_aba(loose.system(), np.zeros(3))
+        matrix_aba(sd.assemble(loose), np.zeros(3))
     with pytest.raises(sd.InvalidInput, match=r"q has shape \(2,\)"):
-        matrix_aba(forward_dynamics(model).system(), np.zeros(2))
+        matrix_aba(sd.assemble(forward_dynamics(model)), np.zeros(2))
 
 
 def test_matrix_aba_names_a_joint_without_inertia():
     data = chain(3).to_dict()
     data["inertias"][2] = np.zeros((6, 6)).tolist()
-    system = forward_dynamics(Model.from_dict(data)).system()
+    system = sd.assemble(forward_dynamics(Model.from_dict(data)))
     with pytest.raises(SingularState, match=f"joint {data['joint_names'][2]!r} moves no inertia"):
         matrix_aba(system, np.zeros(3))
 
@@ -160,7 +160,7 @@ def border(system, q) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("model", [chain(4), random_tree(7, seed=1), with_armature(random_tree(6, seed=9))], ids=repr)
 def test_tearing_leaves_the_unknown_accelerations(model, problem, layout, known):
-    system = PROBLEMS[problem](model).system(layout, known)
+    system = sd.assemble(PROBLEMS[problem](model), layout, known)
     q = model.random_state(seed=4)[0]
     A, block = border(system, q)
     assert not np.triu(A, 1).any()
@@ -180,7 +180,7 @@ def _stated(problem, quantity: str) -> set:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_tearing_solves_the_load_cells(layout):
     problem = load_cells(7)
-    model, system = problem.model, problem.system(layout)
+    model, system = problem.model, sd.assemble(problem, layout)
     (rows, columns), (rows_left, columns_left) = torn(system)
     assert len(rows_left) == 5
     unknown = [system.col_names[c] for c in columns_left]
@@ -207,14 +207,14 @@ def test_tearing_is_for_raw_measurements():
             return {("tau", joint): np.ones((1, 1)) for joint in ctx.model.joint_names}
 
     with pytest.raises(ProblemError, match="'tearing' is defined for raw measurements"):
-        torn(sd.Problem(chain(2), [Total()]).system())
+        torn(sd.assemble(sd.Problem(chain(2), [Total()])))
 
 
 def test_the_load_cells_of_the_paper():
     for n in (4, 5, 9):
         problem = load_cells(n)
-        assert problem.ny == 7 * n and problem.diagnose().well_posed
-    assert not load_cells(6, skew=0.0).diagnose().well_posed
+        assert problem.ny == 7 * n and sd.diagnose(problem).well_posed
+    assert not sd.diagnose(load_cells(6, skew=0.0)).well_posed
 
 
 # ---- the experiments -----------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_property_1_experiment(results):
     for row in csv(results, "property1_umfpack"):
         assert row["fill_at_a_state"] == row["fill_of_the_pattern"] == row["pivots_not_alone"] == 0
     (ten,) = csv(results, "property1_umfpack", tree="the paper's tree", bodies=10)
-    assert ten["entries"] == inverse_dynamics(tree).system().nnz  # the first bodies are a tree of their own
+    assert ten["entries"] == sd.assemble(inverse_dynamics(tree)).nnz  # the first bodies are a tree of their own
     assert "Property 1 holds" in script("property1").findings(results)
     cells = csv(results, "property1_matrix")
     assert any(e["column"] > e["row"] for e in cells)
@@ -339,7 +339,7 @@ def test_figure_2_experiment(results):
         assert max(row["sqrt"] for row in csv(results, "fig2", bodies=n)) <= 5
         for name in (F.CERTIFIED, F.FOUND):
             assert list(found[SOLVE, name]) == list(found[END_TO_END, name]) == list(F.QUICK_COMPILED)
-    plain = load_cells(6).system()
+    plain = sd.assemble(load_cells(6))
     (known, left), system = torn(plain), plain
     elimination = Elimination(system, known[0] + left[0], known[1] + left[1])
     near = elimination.choice("tearing", QUANTITIES).end_to_end.total  # the block in another order

@@ -77,12 +77,12 @@ def fig2_rows() -> Iterable[Row]:
 def ordered_rows() -> Iterable[Row]:
     """Orders of the file that need no search."""
     for robot, n, b, orders in (("tree 6, b = 1", 6, 1, ("aba", "crba")), ("tree 30, b = 1", 30, 1, ("aba",))):
-        system = sd.forward_dynamics(sd.auto_tree(n, b, 1.5, 0.9)).system()
+        system = sd.assemble(sd.forward_dynamics(sd.auto_tree(n, b, 1.5, 0.9)))
         for order in orders:
             choice = Elimination(system, *RECURSIVE[order](system)).choice("", QUANTITIES)
             yield ordered("forward", robot, order, system, choice)
     for n in (8, 20):
-        system = load_cells(n).system()
+        system = sd.assemble(load_cells(n))
         permutations = ORDERINGS.paper_permutations(order_samples(system, ORDERINGS.ORDER_STATES))
         choice = Elimination(system, *permutations).choice("", QUANTITIES)
         yield ordered("load cells", f"chain {n}", "paper", system, choice)
@@ -102,7 +102,7 @@ def numerics_rows() -> Iterable[Row]:
         ("forward, 6 bodies", sd.forward_dynamics(sd.auto_tree(6, 1, 1.5, 0.9))),
         ("load cells, 8 bodies", load_cells(8)),
     ):
-        system = problem.system()
+        system = sd.assemble(problem)
         states = sample_states(problem, 2 * NUMERICS.ONE_STATES)
         sampled = sample_matrix(system, {x: values[::2] for x, values in states.items()})
         choice = Elimination(system, *NUMERICS.pivots(problem, sampled, NUMERICS.PAPER)).choice("", QUANTITIES)
@@ -112,7 +112,7 @@ def numerics_rows() -> Iterable[Row]:
 def eliminations() -> Iterable[Row]:
     """The order of the ABA at random states; what it costs does not depend on them."""
     for n in (6, 30):
-        system = sd.forward_dynamics(sd.auto_tree(n, 1, 1.5, 0.9)).system()
+        system = sd.assemble(sd.forward_dynamics(sd.auto_tree(n, 1, 1.5, 0.9)))
         choice = Elimination(system, *RECURSIVE["aba"](system)).choice("", QUANTITIES)
         for at in NUMERICS.KINDS:
             yield {
@@ -137,7 +137,7 @@ def articulated() -> Iterable[Row]:
 def stated() -> Iterable[Row]:
     for n in (4, 8):
         for name, problem in FIG2.problems_of(n).items():
-            found = problem.diagnose()
+            found = sd.diagnose(problem)
             yield {
                 "bodies": n, "problem": name, "equations": found.equations, "unknowns": found.unknowns,
                 "rank": found.rank,

@@ -24,10 +24,10 @@ FAST = {"backend": "python", "level": "fast"}
 def test_a_seed_gives_one_regular_problem(seed):
     problem = random_sensors.random_problem(seed)
     assert problem.digest == random_sensors.random_problem(seed).digest
-    equations, unknowns = problem.system().plain.shape
+    equations, unknowns = sd.assemble(problem).plain.shape
     assert equations > unknowns if problem.noisy else equations == unknowns
     assert random_sensors.is_regular(problem)
-    assert problem.diagnose().well_posed
+    assert sd.diagnose(problem).well_posed
 
 
 def test_too_few_and_dependent_equations_are_not_regular():
@@ -74,7 +74,7 @@ def test_wrong_answers_are_counted():
 def test_answers_far_out_are_judged_by_equations_in_50_digits(factor, silent):
     """Of sliders at 1,000 km, whose rounded equations right answers do not solve."""
     problem = sd.inverse_dynamics(sd.random_tree(4, 0, ("revolute", "prismatic")))
-    solver, system = Wrong(sd.compile(problem, **FAST), factor), problem.system().plain
+    solver, system = Wrong(sd.compile(problem, **FAST), factor), sd.assemble(problem).plain
     inputs = states.calls(problem, 40, np.random.default_rng(0), 1e6)
     d = states.unknowns(problem, states.called(problem, solver, inputs))
     assert states.row_wise(system, inputs, d).max() > 5 * states.WRONG
@@ -86,7 +86,10 @@ def test_rounding_errors_of_what_vanishes_are_no_errors():
     """Bodies that slide alone do not turn; angular accelerations of 1e-20 rad/s² beside 10 m/s² are none."""
     problem = sd.inverse_dynamics(sd.random_tree(3, 6, ("prismatic",)))
     inputs = states.calls(problem, 20, np.random.default_rng(0), 1.0)
-    system, d = problem.system(), states.unknowns(problem, states.called(problem, sd.compile(problem, **FAST), inputs))
+    system, d = (
+        sd.assemble(problem),
+        states.unknowns(problem, states.called(problem, sd.compile(problem, **FAST), inputs)),
+    )
     turning = system.layout.quantity_columns("a")[0]
     d[:, turning] = 1e-20
     assert states.row_wise(system, inputs, d).max() < 1e-12
@@ -101,7 +104,7 @@ def test_suspects_are_held_beside_the_answer_in_50_digits(noise, units):
     problem += [sd.Accelerometer("body2", noise=noise)] * bool(noise)
     solver = sd.compile(problem, **FAST)
     inputs = states.calls(problem, 4, np.random.default_rng(1), 1.0)
-    system, d = problem.system().plain, states.unknowns(problem, states.called(problem, solver, inputs))
+    system, d = sd.assemble(problem).plain, states.unknowns(problem, states.called(problem, solver, inputs))
     for k in range(4):
         assert states.farther(system, states.at(inputs, k), d[k]).units <= units
         d[k, system.layout.quantity_columns("qdd")] *= 1.0 + 1e-10
@@ -113,7 +116,7 @@ def test_a_quantity_that_is_zero_is_held_beside_the_others_of_its_unit():
     problem = sd.forward_dynamics(sd.chain(3, 0))
     inputs = states.calls(problem, 1, np.random.default_rng(1), 1.0)
     inputs["fx"][:] = 0.0
-    one, system = states.at(inputs, 0), problem.system().plain
+    one, system = states.at(inputs, 0), sd.assemble(problem).plain
     d = states.unknowns(problem, states.called(problem, sd.compile(problem, **FAST), inputs))[0]
     greatest = np.abs(d[system.layout.quantity_columns("f")]).max()
     d[system.layout.quantity_columns("fx")] = 1e-25 * greatest
@@ -131,7 +134,7 @@ def test_a_pivot_that_is_smaller_than_any_sampled_one_costs_no_digits():
     inputs = [states.calls(problem, 1000, rng, states.KILOMETRE) for _ in range(2)][-1]
     one = {name: x[[479]] for name, x in inputs.items()}
     d = states.unknowns(problem, states.called(problem, sd.compile(problem), one))
-    assert states.farther(problem.system().plain, states.at(one, 0), d[0]).units <= states.ROUNDINGS
+    assert states.farther(sd.assemble(problem).plain, states.at(one, 0), d[0]).units <= states.ROUNDINGS
 
 
 def test_unsolved_states_count_by_whether_they_are_regular():

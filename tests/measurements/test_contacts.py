@@ -24,12 +24,13 @@ from sysdyn.errors import (
     UnknownName,
 )
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
+from sysdyn.measurements.classical import forward_dynamics
 from sysdyn.measurements.constraints import CONTACTS, Contact
 from sysdyn.measurements.known_quantities import ExternalWrench, JointTorque
 from sysdyn.measurements.measurement import Constraint
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.se3 import X_motion, rotx, roty
-from sysdyn.problem import Problem, forward_dynamics
 
 FEET = ("l_sole", "r_sole")
 R = rotx(0.7) @ roty(-0.4)
@@ -220,7 +221,7 @@ def test_custom_constraints_have_their_own_wrench():
     loads = fx.copy()
     loads[6] += model.frame("tool").X.T @ np.array([0, 0, 0, 0, 0.6, 0.8]) * solution["w", "rope"]
     close(sd.rnea(model, q, qd, solution.qdd, loads), tau, 1e-9)
-    assert problem.system().col_names[-1] == "w(rope).tension"
+    assert sd.assemble(problem).col_names[-1] == "w(rope).tension"
     with pytest.raises(InvalidInput, match=r"'rope' has no frame: its components are solution\['w', 'rope'\]"):
         solution.wrench("rope")
     assert problem.digest is None
@@ -286,21 +287,21 @@ def test_exported_code_names_the_wrench(tmp_path):
 def test_diagnosis_names_contacts():
     model = tree()
     twice = forward_dynamics(model) + [Contact("tool", name="first"), Contact("body6", "point", name="second")]
-    found = twice.diagnose()
+    found = sd.diagnose(twice)
     assert not found.well_posed
     assert any("w(second)" in name for name in found.undetermined)
     assert any("y:second" in name for name in found.redundant)
     assert [m.name for m, _ in sd.compile(twice, level="fast").left_out] == ["second"]
     # joint accelerations known, too: the contact says again what they say, and its wrench is unknown
     moving = sd.inverse_dynamics(model) + Contact("tool", name="held")
-    found = moving.diagnose()
+    found = sd.diagnose(moving)
     assert any(name.startswith("w(held)") for name in found.undetermined + found.redundant) or not found.well_posed
     with pytest.raises(StructurallySingular):
         sd.compile(moving)
     fewer = forward_dynamics(model) - JointTorque("joint2") + Contact("tool", name="held")
-    assert any("tau(joint2)" in name for name in fewer.diagnose().undetermined)
+    assert any("tau(joint2)" in name for name in sd.diagnose(fewer).undetermined)
     assert (forward_dynamics(model) + Contact("tool", name="held") - Contact("tool", name="held")).constraints == ()
-    assert "w(held).nx" in (forward_dynamics(model) + Contact("tool", name="held")).system().col_names
+    assert "w(held).nx" in sd.assemble(forward_dynamics(model) + Contact("tool", name="held")).col_names
 
 
 def test_a_singular_state_names_the_contact():
@@ -379,9 +380,9 @@ def test_frames_that_no_joint_moves():
 def test_recursive_orders_that_do_not_apply_to_contacts():
     problem = forward_dynamics(tree()) + Contact("tool")
     with pytest.raises(ProblemError, match="'rnea' is for inverse dynamics"):
-        RECURSIVE["rnea"]((sd.inverse_dynamics(tree()) + Contact("tool")).system())
+        RECURSIVE["rnea"](sd.assemble(sd.inverse_dynamics(tree()) + Contact("tool")))
     with pytest.raises(ProblemError, match="no sensors but constraints"):
-        RECURSIVE["aba"]((problem + sd.Accelerometer("body1")).system())
+        RECURSIVE["aba"](sd.assemble(problem + sd.Accelerometer("body1")))
 
 
 def test_a_point_far_off_its_body_is_told():

@@ -11,11 +11,12 @@ from systems import Accelerometer, DistantWrench, TorqueSum
 
 import sysdyn as sd
 from sysdyn.errors import ProblemError, UnknownName
+from sysdyn.measurements.classical import forward_dynamics, inverse_dynamics
 from sysdyn.measurements.known_quantities import JointAcceleration, JointTorque
 from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model, chain
 from sysdyn.model.se3 import X_motion
-from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 
 
 @functools.cache
@@ -55,9 +56,9 @@ def test_diagnosis_of_accelerometers():
     model = icub("fixed")
     problem = inverse_dynamics(model)
     leg = ["l_hip_pitch", "l_hip_roll", "l_knee"]
-    assert (problem - JointAcceleration(leg) + Accelerometer("l_sole")).diagnose().well_posed
+    assert sd.diagnose(problem - JointAcceleration(leg) + Accelerometer("l_sole")).well_posed
     arm = ["l_elbow", "l_shoulder_roll", "l_shoulder_yaw"]
-    wrong = (problem - JointAcceleration(arm) + Accelerometer("l_sole")).diagnose()
+    wrong = sd.diagnose(problem - JointAcceleration(arm) + Accelerometer("l_sole"))
     assert wrong.structural and {"qdd(l_elbow)", "qdd(l_shoulder_roll)"} <= set(wrong.undetermined)
     assert any(name.startswith("y:accelerometer") for name in wrong.redundant)
 
@@ -81,7 +82,7 @@ def test_a_sum_of_two_torques():
 def test_context_transforms_to_ancestors():
     model = chain(4, seed=2)
     problem = Problem(model, [DistantWrench("body3", "body1")])
-    system = problem.system()
+    system = sd.assemble(problem)
     q, qd, _ = model.random_state(seed=1)
     X = sd.model.joint_transforms(model, q)
     rows = [k for k, block in enumerate(system.row_blocks) if block[0] == "y"]
@@ -89,7 +90,7 @@ def test_context_transforms_to_ancestors():
     np.testing.assert_allclose(system.D(q).toarray()[np.ix_(rows, columns)], X[3] @ X[2], atol=1e-14)
     for wrong, text in ((("body1", "body3"), "must be on its path to the base"), (("body9", "body1"), "frame 'body9'")):
         with pytest.raises(sd.InvalidInput, match=text):
-            Problem(model, [DistantWrench(*wrong)]).system().D(q)
+            sd.assemble(Problem(model, [DistantWrench(*wrong)])).D(q)
 
 
 class Broken(Measurement):

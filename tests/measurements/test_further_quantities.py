@@ -192,11 +192,11 @@ def test_files_of_problems_state_it(tmp_path):
 
 def test_what_is_missing_is_named_with_its_remedy(arm):
     problem = sd.forward_dynamics(arm) + sd.Known("drive", tuple(x for x in arm.joint_names if x != "joint1"))
-    found = problem.diagnose()
+    found = sd.diagnose(problem)
     last = arm.joint_names[1]
     assert found.missing == 1
     assert f"drive({last})" in str(found.directions[0])
-    assert f"Known('drive', {last!r})" in str(problem.diagnose([sd.Known("drive")]))
+    assert f"Known('drive', {last!r})" in str(sd.diagnose(problem, [sd.Known("drive")]))
 
 
 def test_its_load_decides_the_program(arm, monkeypatch):

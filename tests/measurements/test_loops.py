@@ -10,11 +10,12 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, StructurallySingular, UnknownName
+from sysdyn.measurements.classical import forward_dynamics
 from sysdyn.measurements.constraints import LOOPS, Contact, LoopJoint
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Fixed, forward_kinematics
 from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.se3 import X_motion, pose, rotx, roty, rotz, translation
-from sysdyn.problem import Problem, forward_dynamics
 
 POSE = pose((rotx(0.3) @ roty(0.2)), np.array([0.1, 0.2, 0.3]))
 FIXED, SPHERICAL = pin.ContactType.CONTACT_6D, pin.ContactType.CONTACT_3D
@@ -304,7 +305,7 @@ def test_energy_of_a_four_bar():
 
 def test_a_redundant_row_is_named_and_exerts_nothing():
     problem = forward_dynamics(bar(3)) + LoopJoint("A", "B", "spherical", name="pin")
-    found = problem.diagnose()
+    found = sd.diagnose(problem)
     assert "y:pin: a_z" in found.redundant and "w(pin).fz" in found.undetermined
     solver = sd.compile(problem, level="fast")
     assert [(m.name, k) for m, k in solver.left_out] == [("pin", (2,))]

@@ -10,7 +10,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements import input_names, problem_class
+from sysdyn.measurements import classical, input_names
 from sysdyn.measurements.registry import MEASUREMENTS
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.quantities import QUANTITY
@@ -98,17 +98,17 @@ def test_classical_problems_are_told_apart():
         (inverse, frozenset(), "inverse_dynamics"), (forward, everything, "forward_dynamics"),
         (hybrid, frozenset(range(some.start, some.stop)), "hybrid_dynamics"),
     ):  # fmt: skip
-        assert problem_class.torque_freedoms(problem) == torque and problem_class.is_classical(problem)
-        assert problem_class.dynamics_name(problem) == name
+        assert classical.torque_freedoms(problem) == torque and classical.is_classical(problem)
+        assert classical.dynamics_name(problem) == name
         for more in (sd.Accelerometer("body1"), sd.Contact("body3"), sd.ModelNoise(noise=1.0)):
-            assert not problem_class.is_classical(problem + more)
-            assert problem_class.torque_freedoms(problem + more) == torque
-        assert not problem_class.is_classical(problem.varying("gravity"))
+            assert not classical.is_classical(problem + more)
+            assert classical.torque_freedoms(problem + more) == torque
+        assert not classical.is_classical(problem.varying("gravity"))
     partly = forward - sd.ExternalWrench(("body1",), ("fz",))
-    assert problem_class.torque_freedoms(partly) is None and problem_class.driven_freedoms(partly) == everything
-    assert problem_class.driven_freedoms(forward - sd.JointTorque(("joint0",))) is None
-    assert problem_class.driven_freedoms(forward + sd.JointAcceleration(("joint0",))) is None
-    assert problem_class.dynamics_name(forward + sd.Accelerometer("body1")) == "dynamics"
+    assert classical.torque_freedoms(partly) is None and classical.driven_freedoms(partly) == everything
+    assert classical.driven_freedoms(forward - sd.JointTorque(("joint0",))) is None
+    assert classical.driven_freedoms(forward + sd.JointAcceleration(("joint0",))) is None
+    assert classical.dynamics_name(forward + sd.Accelerometer("body1")) == "dynamics"
 
 
 # ---- arguments of wrong types ----------------------------------------------------------------------------------------

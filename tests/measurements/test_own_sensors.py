@@ -101,7 +101,7 @@ def test_a_sensor_of_the_state_is_stored_stated_and_predicted(registered, tmp_pa
 
 def test_it_is_suggested_component_by_component(registered):
     incomplete = measured() - Lift(TIP, ["ahead"])
-    found = incomplete.diagnose([Lift(TIP, name="more")])
+    found = sd.diagnose(incomplete, [Lift(TIP, name="more")])
     assert found.missing == 1
     (added,) = found.additions
     assert isinstance(added, Lift) and added.name == "more" and len(added.chosen) == 1

@@ -107,7 +107,7 @@ def test_sensors_feel_the_gravity_that_is_handed_in():
     rng = np.random.default_rng(3)
     values = {"gravity": np.array([1.0, -2.0, 3.0]), body: sampled(model, body, 1, rng)[0]}
     other = changed(model, values)
-    system, same = problem.varying("gravity", body).system(), (sd.forward_dynamics(other) + sensors).system()
+    system, same = sd.assemble(problem.varying("gravity", body)), sd.assemble(sd.forward_dynamics(other) + sensors)
     q, qd, tau = model.random_state(seed=4)
     given = {"q": q[None], "qd": qd[None], "tau": tau[None]}
     varied = {name: x[None] for name, x in values.items()}

@@ -13,6 +13,7 @@ from oracles import Pinocchio, icub, icub_urdf
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
+from sysdyn.measurements.classical import forward_dynamics, inverse_dynamics
 from sysdyn.measurements.known_quantities import (
     BodyAcceleration,
     ExternalWrench,
@@ -24,11 +25,11 @@ from sysdyn.measurements.linear import Linear, MotorTorque
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
 from sysdyn.measurements.predict import predict
+from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.registry import SENSORS
 from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import Free, Model, chain, forward_kinematics, random_tree
 from sysdyn.model.se3 import X_motion, rotx, roty, translation
-from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 
 R = rotx(0.7) @ roty(-0.4)
@@ -481,11 +482,11 @@ def test_a_foot_at_rest_on_the_ground():
 
 def test_diagnosis_names_sensors():
     model = flying()
-    diagnosis = (inverse_dynamics(model) + LoadCells("tool", "fz")).diagnose()
+    diagnosis = sd.diagnose(inverse_dynamics(model) + LoadCells("tool", "fz"))
     assert not diagnosis.well_posed
     assert any(name.startswith("y:LoadCells(tool.fz)") for name in diagnosis.redundant)
     flat = inverse_dynamics(model) - SOLE + [LoadCells("tool", ["nx", "ny", "fz"]), PointContact("tool", ["nx", "ny"])]
-    undetermined = (flat + ForceDirection("tool", [0.0, 0.0, 1.0], components="across_1")).diagnose().undetermined
+    undetermined = sd.diagnose(flat + ForceDirection("tool", [0.0, 0.0, 1.0], components="across_1")).undetermined
     assert undetermined and all(name.startswith(("fx(body2)", "f(", "tau(")) for name in undetermined)
 
 
@@ -665,7 +666,7 @@ def test_functions_of_a_wrong_shape():
         Linear({("tau", "joint1"): [[1.0]]}, bias=lambda q, qd: [q[0], 1.0]),
     ):
         with pytest.raises(InvalidInput, match=r"has shape \((1, 2|2,)\), but"):
-            Problem(flying(), [wrong]).system().D(flying().neutral())
+            sd.assemble(Problem(flying(), [wrong])).D(flying().neutral())
 
 
 def test_robots_without_one_root_or_without_mass():

@@ -13,11 +13,12 @@ from measurements.test_loops import bar, branched, framed
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.classical import forward_dynamics
 from sysdyn.measurements.constraints import CONTACTS, LOOPS, Contact, JointCoupling, LoopJoint, closures
+from sysdyn.measurements.problem import Problem
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.se3 import pose, se3_exp
-from sysdyn.problem import Problem, forward_dynamics
 
 ROOT = Path(__file__).parents[2]
 

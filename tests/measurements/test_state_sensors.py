@@ -300,7 +300,7 @@ def test_solvers_leave_sensors_of_the_state_aside_and_name_biases():
     np.testing.assert_array_equal(estimate["tau"], expected["tau"])
     np.testing.assert_array_equal(estimate.std("tau"), expected.std("tau"))
     assert problem.inputs.sizes == problem.instant.inputs.sizes and problem.ny == problem.instant.ny
-    assert problem.diagnose().well_posed == problem.instant.diagnose().well_posed
+    assert sd.diagnose(problem).well_posed == sd.diagnose(problem.instant).well_posed
     for group in (problem.raw, problem.custom, problem.valued, problem.noisy, problem.switchable):
         assert not any(m.of_state for m in group)
     with pytest.raises(InvalidInput, match="'gyro' is a sensor of the state"):

@@ -37,7 +37,7 @@ def problems(model):
 def test_answers_and_residuals_are_those_of_the_paper_s_frames(seed, number):
     model = sd.random_tree(6, seed=seed, joints=("revolute", "prismatic"))
     name, problem, values = list(problems(model))[number]
-    assume(problem.diagnose().well_posed)
+    assume(sd.diagnose(problem).well_posed)
     try:
         solver = sd.compile(problem, level="fast", formulation="elimination", on_singular="nan")
     except sd.NoSafeOrdering:
@@ -120,4 +120,4 @@ def test_where_there_are_no_canonical_frames_the_pass_is_left_out():
         solver = sd.compile(problem, formulation="elimination", level="fast", **options)
         assert "canonical_frames" not in solver.passes
     with pytest.raises(sd.UnknownName, match="world_frames"):
-        forward.system(passes=["world_frames"])
+        sd.assemble(forward, passes=["world_frames"])

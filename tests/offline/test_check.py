@@ -12,6 +12,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model, Revolute
 from sysdyn.model.inertia import inertia
 from sysdyn.model.se3 import X_motion
@@ -36,7 +37,6 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.pivoted_lu import reference
 from sysdyn.offline.report import FEW_FALLBACKS, MOST_FALLBACKS
 from sysdyn.offline.sampling import CHECK_SEED, FARTHEST, NEAR, is_singular, sample_states, travelled
-from sysdyn.problem import Problem
 from sysdyn.program.graph import Graph, is_constant
 from sysdyn.program.opcodes import CONST, DIV, INPUT, MUL, NEG
 from sysdyn.program.program import Program
@@ -146,7 +146,7 @@ NECK = sd.forward_dynamics(neck(0.0095))
 @functools.cache
 def sampled(problem: Problem) -> tuple[System, dict[str, np.ndarray], np.ndarray]:
     """(system, inputs at N states, the right answers there)."""
-    system, inputs = problem.system(), sample_states(problem, N, seed=1, ranges=True)
+    system, inputs = sd.assemble(problem), sample_states(problem, N, seed=1, ranges=True)
     return system, inputs, reference(system, inputs).refined
 
 
@@ -361,7 +361,7 @@ def test_programs_are_checked_at_few_states():
 def test_lengths_far_away_are_checked_as_far_as_digits_go():
     """Out to 1 km, 100 m or 5 m, and calls use the fallback beyond; errors at near states are errors."""
     problem = sd.forward_dynamics(sd.random_tree(3, seed=4, joints=("revolute", "prismatic")))
-    lengths = travelled(problem.system(), sampled(problem)[1]["q"])
+    lengths = travelled(sd.assemble(problem), sampled(problem)[1]["q"])
     assert (lengths > 100.0).sum() > 20
     for beyond, verified in ((1e9, FARTHEST), (100.0, 100.0), (10.0, NEAR)):
         report = checked(problem, ONES, np.where(lengths > beyond, 1e-6, 0.0)).report
@@ -440,7 +440,7 @@ def test_lonely_pivots_are_those_of_a_dense_elimination(make, shuffled):
     In another sequence of the same pivots one of them is alone in its row, but not in its column.
     """
     problem = make()
-    system, order = problem.system(), sd.compile(problem, "umfpack", level="fast", formulation="paper").choice
+    system, order = sd.assemble(problem), sd.compile(problem, "umfpack", level="fast", formulation="paper").choice
     if shuffled:
         places = np.random.default_rng(2).permutation(len(order.row_perm))
         row_perm, col_perm = (tuple(np.array(x)[places].tolist()) for x in (order.row_perm, order.col_perm))
@@ -461,7 +461,7 @@ def test_lonely_pivots_are_those_of_a_dense_elimination(make, shuffled):
 
 
 def test_programs_that_were_not_checked_have_guards_against_zero():
-    system, order = ARM.system(), sd.compile(ARM, "umfpack", level="fast", formulation="elimination").choice
+    system, order = sd.assemble(ARM), sd.compile(ARM, "umfpack", level="fast", formulation="elimination").choice
     guards = Elimination(system, order.row_perm, order.col_perm).program(("qdd",)).guards
     assert {(x.threshold, x.weak) for x in guards} == {(0.0, 0.0)}
 
@@ -489,7 +489,7 @@ def test_a_wrong_recursion_of_a_long_chain_is_seen():
 
 
 def test_large_systems_are_checked_at_fewer_states():
-    arm, chain = (sd.forward_dynamics(sd.chain(n, seed=0)).system() for n in (3, 400))
+    arm, chain = (sd.assemble(sd.forward_dynamics(sd.chain(n, seed=0))) for n in (3, 400))
     assert SampledStates.of(arm).n == CHECKED_STATES > SampledStates.of(chain).n >= 64
     report = Elimination(arm, *RECURSIVE["aba"](arm)).check(SampledStates.of(arm, 200)).report
     assert 180 < report.states <= 200

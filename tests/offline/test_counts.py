@@ -7,6 +7,7 @@ import pytest
 from solvers import ALL_JOINTS, TABLE, TOLERANCE, compiled, icub_or, oracle_states, relative_error, states
 
 from sysdyn.codegen import interpreter
+from sysdyn.equations.problem_system import assemble
 from sysdyn.model import (
     Cylindrical,
     Helical,
@@ -167,7 +168,7 @@ def _is(x, value: float) -> bool:
 @pytest.mark.parametrize("name", [ALL_JOINTS, "auto_tree 7 1.5 1.5 0.9"])
 def test_counts_without_sharing_equal_those_of_an_elimination_on_numbers(name, kind):
     solver = compiled(name, kind, "aba")
-    system, choice = solver.problem.system(), solver.choice
+    system, choice = assemble(solver.problem), solver.choice
     graph = Graph("none")
     assembly = system.build(graph)
     before = len(graph)

@@ -15,7 +15,7 @@ from sysdyn.model import chain
 
 def careless(problem):
     """Columns as they come, rows by partial pivoting at one state: useless at others."""
-    A = problem.system().D(np.full(problem.model.nq, 0.3)).toarray()
+    A = sd.assemble(problem).D(np.full(problem.model.nq, 0.3)).toarray()
     rows = list(range(len(A)))
     for k in range(len(A)):
         p = k + int(np.argmax(np.abs(A[k:, k])))
@@ -32,13 +32,13 @@ def states(problem, n=40):
 
 def test_a_safe_order_gives_what_its_name_gives():
     problem = sd.forward_dynamics(chain(4))
-    order = aba(problem.system())
+    order = aba(sd.assemble(problem))
     custom = sd.compile(problem, ordering=order)
     assert custom.ordering == "custom" and custom.stability.acceptable
     assert custom.flops == sd.compile(problem, ordering="aba", formulation="paper").flops
     shapes = []
     made = sd.compile(problem, ordering=lambda pattern: shapes.append(pattern.shape) or order)
-    assert shapes == [problem.system().shape] and made.flops == custom.flops
+    assert shapes == [sd.assemble(problem).shape] and made.flops == custom.flops
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_an_order_that_is_not_safe_is_refused_or_states_at_which_it_fails_are_so
     failed = (sizes < [guard.threshold for guard in solver.program.guards]).any(axis=1)
     assert 10 < failed.sum() < len(q) and found.ok.all()
     assert found.backward_error().max() < 1e-11
-    system = problem.system()
+    system = sd.assemble(problem)
     entries, b = system.values(inputs)
     for k in range(len(q)):
         d = np.zeros(system.layout.n)
@@ -67,7 +67,7 @@ def test_an_order_that_is_not_safe_is_refused_or_states_at_which_it_fails_are_so
 
 def test_files_keep_the_order(tmp_path):
     problem = sd.forward_dynamics(chain(3))
-    order = aba(problem.system())
+    order = aba(sd.assemble(problem))
     solver = sd.compile(problem, ordering=order)
     solver.save(tmp_path / "custom.sysdyn")
     loaded = sd.load_solver(tmp_path / "custom.sysdyn")
@@ -83,4 +83,4 @@ def test_what_is_no_order_is_refused(order):
 def test_an_order_is_one_of_the_system_as_stated():
     problem = sd.forward_dynamics(chain(2))
     with pytest.raises(ProblemError, match=r"of problem\.system\(\)"):
-        sd.compile(problem, ordering=aba(problem.system()), formulation="elimination")
+        sd.compile(problem, ordering=aba(sd.assemble(problem)), formulation="elimination")

@@ -238,7 +238,7 @@ def test_implicit_derivatives_of_everything_by_everything(case, known, passes):
     problem, state = problem_of(case), state_of(case)
     shown = [SENSORS[case]()] if case in SENSORS else []
     of, wrt = (*problem.quantities, *(m.name for m in shown)), inputs_of(problem)
-    system = problem.system(known=known, passes=passes, outputs=(*problem.quantities, *shown))
+    system = sd.assemble(problem, known=known, passes=passes, outputs=(*problem.quantities, *shown))
     elimination, expected = eliminated(system, state), differences(system, of, wrt, state)
     for transposed in (False, True):
         found = implicit(elimination, (), of, wrt, transposed)
@@ -250,7 +250,7 @@ def test_implicit_derivatives_of_everything_by_everything(case, known, passes):
 def test_few_scalars_by_many_inputs_are_cheaper_transposed():
     """One solution of D^T for each scalar wanted, or one of D for each that is differentiated by."""
     problem, state = problem_of("forward"), state_of("forward")
-    system = problem.system(outputs=("a", SENSORS["forward"]()))
+    system = sd.assemble(problem, outputs=("a", SENSORS["forward"]()))
 
     def operations(of: str, wrt: str, transposed: bool) -> int:
         return implicit(eliminated(system, state), (), (of,), (wrt,), transposed).operations
@@ -286,7 +286,7 @@ def test_analytic_derivatives_by_all_inputs(case, external):
     """τ and q̈ by all inputs, among them those of themselves; frames and parameters are moved if not by fx."""
     problem, of = problem_of(case), ("tau", "qdd")
     state = state_of(case) | ({} if external else {"fx": np.zeros(6 * problem.model.nb)})
-    expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
+    expected = differences(sd.assemble(problem, outputs=of), of, inputs_of(problem), state)
     without = [x for x in inputs_of(problem) if x != "fx"]
     for wrt in (inputs_of(problem), without) if external else (without,):
         found = analytic(problem, of, wrt, external)
@@ -314,7 +314,7 @@ def test_analytic_derivatives_with_constraints(case):
     problem, state, of = problem_of(case), state_of(case), ("tau", "qdd", "w")
     nv, rows = problem.model.nv, sum(len(m.components(problem.model)) for m in problem.constraints)
     assert has_analytic(problem, of, inputs_of(problem))
-    expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
+    expected = differences(sd.assemble(problem, outputs=of), of, inputs_of(problem), state)
     without = [x for x in inputs_of(problem) if x != "fx"]
     for wrt in (inputs_of(problem), without):
         found = analytic(problem, of, wrt)

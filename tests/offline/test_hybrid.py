@@ -12,12 +12,12 @@ from robots import floating_tree
 import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
+from sysdyn.measurements.classical import hybrid_dynamics, inverse_dynamics
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
-from sysdyn.problem import hybrid_dynamics, inverse_dynamics
 from sysdyn.sparse.lu import eliminate
 
 ROOT = "root_joint"
@@ -54,7 +54,7 @@ def test_any_partition_of_any_tree(n, seed, chosen, floating):
 
 def eliminated(problem: sd.Problem, order: str, q, qd, **known) -> dict[str, np.ndarray]:
     """q̈ and τ by the order applied to the numbers of one state, without pivoting."""
-    system = problem.system()
+    system = sd.assemble(problem)
     known = {name: x for name, x in known.items() if name in problem.known_quantities}
     entries, b = system.values({"q": q, "qd": qd, **known})
     rows: list[dict[int, float]] = [{} for _ in range(system.shape[0])]
@@ -67,7 +67,7 @@ def eliminated(problem: sd.Problem, order: str, q, qd, **known) -> dict[str, np.
 
 def operations(problem: sd.Problem, order: str, outputs) -> int:
     """What the order costs from q, q̇ on."""
-    system = problem.system()
+    system = sd.assemble(problem)
     return Elimination(system, *RECURSIVE[order](system)).choice(order, outputs).end_to_end.total
 
 
@@ -162,7 +162,7 @@ def test_triangular_whatever_the_distance(case):
     attitude = 200 if "world" in case else 0
     assert solver.flops.end_to_end.total <= plain + 40 + attitude
     # as it stands the system has the paper's unknowns, and no others
-    assert problem.system().shape == inverse_dynamics(model).system().shape
+    assert sd.assemble(problem).shape == sd.assemble(inverse_dynamics(model)).shape
 
 
 @pytest.mark.slow

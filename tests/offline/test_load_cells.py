@@ -7,8 +7,8 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointWrench
+from sysdyn.measurements.problem import Problem
 from sysdyn.model import auto_tree
-from sysdyn.problem import Problem
 from sysdyn.reference import newton_euler
 
 FIVE = ("nx", "ny", "fx", "fy", "fz")
@@ -30,7 +30,7 @@ def load_cells(n: int, skew: float = 1.5) -> Problem:
 def test_load_cells_of_the_paper_are_well_posed(n):
     problem = load_cells(n)
     assert problem.ny == 7 * n
-    diagnosis = problem.diagnose()
+    diagnosis = sd.diagnose(problem)
     assert diagnosis.well_posed and diagnosis.rank == 20 * n
     assert str(diagnosis).startswith(f"well posed: {20 * n} equations, {20 * n} unknowns, rank {20 * n}")
 
@@ -59,13 +59,13 @@ def test_load_cells_of_the_paper_compile_and_solve(n):
 @pytest.mark.slow
 def test_load_cells_without_skew_are_singular():
     problem = load_cells(6, skew=0.0)
-    diagnosis = problem.diagnose()
+    diagnosis = sd.diagnose(problem)
     assert diagnosis.equations == diagnosis.unknowns and not diagnosis.well_posed
     # all axes parallel: the pattern falls into the plane and what is across it
     assert diagnosis.structural and len(diagnosis.suggestions) == 2
     with pytest.raises(sd.StructurallySingular, match="120 equations, 120 unknowns, rank 117"):
         sd.compile(problem, level="fast")
     nearly = load_cells(4, skew=1e-11)  # poor in its units, regular once rows and columns are balanced
-    assert nearly.diagnose().well_posed
+    assert sd.diagnose(nearly).well_posed
     with pytest.warns(sd.AccuracyWarning):
         assert sd.compile(nearly, level="fast").stability.acceptable

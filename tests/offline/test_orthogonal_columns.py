@@ -57,7 +57,7 @@ def regular_states(problem: sd.Problem, n: int, seed: int = 0) -> dict[str, np.n
     q[::2] = model.integrate(np.broadcast_to(model.neutral(), q[::2].shape), quarters)
     inputs = {"q": q, "qd": qd}
     inputs |= {name: rng.standard_normal((4 * n, size)) for name, size in problem.input_sizes[2:]}
-    good = np.flatnonzero(~is_singular(problem.system(), inputs))[:n]
+    good = np.flatnonzero(~is_singular(sd.assemble(problem), inputs))[:n]
     return {name: x[good] for name, x in inputs.items()}
 
 
@@ -79,8 +79,8 @@ def test_the_program_turns_rows_and_is_sound():
 @pytest.mark.parametrize("backend", ["llvm", "python"])
 def test_back_ends_solve_one_state_and_batches(backend):
     inputs = regular_states(PROBLEM, 40)
-    expected = reference(PROBLEM.system(), inputs).refined
-    layout = PROBLEM.system().layout
+    expected = reference(sd.assemble(PROBLEM), inputs).refined
+    layout = sd.assemble(PROBLEM).layout
     found = call(solver(backend), inputs)
     assert found.ok.all() and found.backward_error().max() < 1e-11
     for k in range(3):  # one state at a time
@@ -124,7 +124,7 @@ def test_derivatives_follow_the_turned_rows():
 
 
 def test_rotations_and_reflections_are_both_used():
-    system = load_cells(8).system()
+    system = sd.assemble(load_cells(8))
     sampled, kinds = order_samples(system, 48), set()
     for order in ORDERINGS["tearing"]:
         found = Elimination(system, *order(sampled))
@@ -139,7 +139,7 @@ def test_rotations_and_reflections_are_both_used():
 def test_every_regular_problem_has_an_order_that_is_safe_by_structure(seed, monkeypatch):
     """No pivot was chosen by samples: each is constant, or what is left of a column, or of a row."""
     problem = random_sensors.random_problem(seed)
-    system = problem.system()
+    system = sd.assemble(problem)
     sampled = order_samples(system, 8)
     found = Elimination(system, *tearing_order(sampled, certified=True))
     factors = found.factors

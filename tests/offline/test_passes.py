@@ -65,7 +65,7 @@ def problems(model: sd.Model):
 @given(moving, st.integers(0, 5), st.sets(st.sampled_from(ELIMINATION)), st.integers(0, 10**6))
 def test_any_passes_leave_eliminations_unchanged(model, number, passes, seed):
     problem, outputs, values = list(problems(model))[number]
-    assume(problem.diagnose().well_posed)
+    assume(sd.diagnose(problem).well_posed)
     options = {"outputs": outputs, "level": "fast", "on_singular": "nan", "backend": "python"}
     try:
         solver = sd.compile(problem, formulation="elimination", passes=list(passes), **options)

@@ -59,7 +59,7 @@ def test_the_residual_sees_a_small_row_that_the_norm_hides():
     problem = sd.inverse_dynamics(SLIDING)
     state = far(SLIDING, 1e3, 8)
     solution, inputs = sd.compile(problem)(*state), dict(zip(("q", "qd", "qdd"), state, strict=True))
-    system = problem.system()
+    system = sd.assemble(problem)
     d = np.zeros((8, system.layout.n))
     for quantity in problem.quantities:
         columns = system.layout.quantity_columns(quantity)
@@ -76,7 +76,7 @@ def test_the_residual_sees_a_small_row_that_the_norm_hides():
 def test_rows_of_rounding_errors_say_nothing():
     """Bodies that only slide: angular accelerations are zero but for rounding, and so is the torque of gravity."""
     model = sd.auto_tree(3).replace(joints=(Prismatic((1.0, 0.0, 0.0)),) * 3)
-    system = sd.forward_dynamics(model).system()
+    system = sd.assemble(sd.forward_dynamics(model))
     states = {"q": np.full((1, 3), 0.3), "qd": np.ones((1, 3)), "tau": np.ones((1, 3))}
     solution = sd.compile(sd.forward_dynamics(model))(states["q"], states["qd"], states["tau"])
     d = np.zeros((1, system.layout.n))
@@ -96,7 +96,7 @@ def test_redundant_equations_that_agree_hold_row_by_row(seed):
     kinds = random_sensors.JOINTS[1:]
     model = sd.random_tree(int(rng.integers(3, 8)), seed, kinds[int(rng.integers(len(kinds)))])
     problem = random_sensors.sensor_problem(model, rng, redundant=True, exact=True)
-    system = problem.system()
+    system = sd.assemble(problem)
     assert system.shape[0] > system.shape[1]
     inputs = states.calls(problem, 20, np.random.default_rng(1), states.KILOMETRE)
     inputs["q"] = model.normalise(inputs["q"])
@@ -133,7 +133,7 @@ def test_sliders_that_travel_far(outputs, scale):
     left = np.where(every.ok, every.backward_error(), 0.0)
     assert left.max() <= (WRONG if scale <= FARTHEST else 10 * WRONG)
     for k in np.flatnonzero(left > WRONG):
-        exact = Digits(SLIDING_FORWARD.system(), {"q": q[k], "qd": qd[k], "tau": tau[k]})
+        exact = Digits(sd.assemble(SLIDING_FORWARD), {"q": q[k], "qd": qd[k], "tau": tau[k]})
         assert relative(every.qdd[k], exact.quantity("qdd")) < 1e-13
     both = solution.ok & every.ok
     expected = every.qdd[both]
@@ -149,7 +149,7 @@ def test_answers_beyond_judged_lengths_are_those_of_unrounded_equations():
     assert solver.stability.verified_range < 150.0 < FARTHEST
     solution = solver(q, qd, tau)
     for k in range(len(travelling)):
-        exact = Digits(SLIDING_FORWARD.system(), {"q": q[k], "qd": qd[k], "tau": tau[k]})
+        exact = Digits(sd.assemble(SLIDING_FORWARD), {"q": q[k], "qd": qd[k], "tau": tau[k]})
         assert all(relative(solution[x][k].ravel(), exact.quantity(x)) < 1e-15 for x in ("a", "qdd", "f"))
 
 

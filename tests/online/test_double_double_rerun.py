@@ -75,7 +75,7 @@ def rerun(solver: sd.Solver, given: dict[str, np.ndarray]) -> tuple[dict[str, np
 
 
 def off(solver: sd.Solver, given: dict[str, np.ndarray], found: sd.Solution, k: int) -> float:
-    exact = Digits(solver.problem.system(), {x: np.ravel(v[k]) for x, v in by_group(solver.problem, given).items()})
+    exact = Digits(sd.assemble(solver.problem), {x: np.ravel(v[k]) for x, v in by_group(solver.problem, given).items()})
     return max(relative(found[x][k].ravel(), exact.quantity(x)) for x in ("qdd", "w"))
 
 
@@ -251,7 +251,7 @@ def test_singular_states_are_not_accepted(seed):
     outputs, status = solver.executable.results(inputs, len(q))
     flagged = np.flatnonzero(status)
     DoubleDoubleFallback(solver.program).solve(rows_of(solver, inputs)[flagged], outputs, status, flagged)
-    system = problem.system()
+    system = sd.assemble(problem)
     margins = np.array([system.solvability(x) for x in system.values({x: v[flagged] for x, v in inputs.items()})[0]])
     accepted = status[flagged] == 0
     assert accepted.any() and (margins < SINGULAR).sum() > 10 and margins[accepted].min() >= SINGULAR

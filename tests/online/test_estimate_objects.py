@@ -39,7 +39,7 @@ def test_backward_errors_of_estimates_are_those_of_their_equations(seed):
         for name, x in dict(estimate).items():
             columns = layout.quantity_columns(name)
             step = np.zeros(layout.n)
-            step[problem.system().plain.columns] = direction / np.abs(direction).max()
+            step[sd.assemble(problem).plain.columns] = direction / np.abs(direction).max()
             moved[name] = x + 1e-3 * size * step[columns].reshape(x.shape[1:])
         # only a solver makes estimates, and none that is wrong
         other = copy.copy(estimate)

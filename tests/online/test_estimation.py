@@ -18,7 +18,7 @@ QUANTITIES = ("tau", "qdd", "fx", "a", "f")
 
 def dense(problem: sd.Problem, q, qd, y: dict, noise: dict | None = None) -> dict:
     """Mean, covariance and what the residuals are, by other means than the library's."""
-    system = problem.system().plain
+    system = sd.assemble(problem).plain
     inputs = {"q": q, "qd": qd, **{f"y:{name}": x for name, x in y.items() if name != "known"}}
     if "known" in y:
         inputs |= y["known"]

@@ -66,7 +66,7 @@ def close(found, expected, scale: float, tolerance: float = TOLERANCE) -> None:
 def test_estimates_are_those_in_frames_of_bodies_and_of_dense_least_squares(seed):
     problem, active = noisy_problem(seed)
     model, layout = problem.model, Layout(problem.model)
-    assume("canonical_frames" in problem.system(passes="all").passes)
+    assume("canonical_frames" in sd.assemble(problem, passes="all").passes)
     q, qd, qdd = model.random_state(seed=seed)
     y = {name: x for name, x in sd.predict(problem, q, qd, qdd, seed=seed).items() if name != "fx"}
     truth = dense(problem, q, qd, y, active=active)
@@ -149,22 +149,22 @@ def test_bodies_with_noisy_equations_keep_their_frames():
     model = sd.random_tree(4, seed=2, joints=("revolute",))
     first, *rest = model.body_names
     base = sd.inverse_dynamics(model) + sd.Accelerometer(first, noise=0.1)
-    system = (base + sd.ModelNoise("f", [first], noise=0.1)).system(passes="all")
+    system = sd.assemble(base + sd.ModelNoise("f", [first], noise=0.1), passes="all")
     assert "canonical_frames" in system.passes
     assert all(len(terms) == 1 for terms in system.output_terms("a")[:6])
     assert any(len(terms) > 1 for terms in system.output_terms("a")[6:])
-    assert "canonical_frames" not in (base + sd.ModelNoise("a", noise=0.1)).system(passes="all").passes
-    assert "canonical_frames" in (base + sd.ModelNoise("tau", noise=0.1)).system(passes="all").passes
+    assert "canonical_frames" not in sd.assemble(base + sd.ModelNoise("a", noise=0.1), passes="all").passes
+    assert "canonical_frames" in sd.assemble(base + sd.ModelNoise("tau", noise=0.1), passes="all").passes
 
 
 def test_wrenches_stated_with_noise_stay_in_their_frames():
     model = sd.random_tree(4, seed=2, joints=("revolute",))
     last = model.body_names[-1]
     problem = sd.inverse_dynamics(model) - sd.ExternalWrench(last) + sd.ExternalWrench(last, noise=0.1, name="cells")
-    system = problem.system(passes="all")
+    system = sd.assemble(problem, passes="all")
     rows = dict(zip(system.plain.row_names, system.plain.assembly.rows, strict=True))
     assert all(len(rows[f"y:cells: fx({last}).{c}"]) == 1 for c in QUANTITY["fx"].names)
-    assert system.plain.row_names == problem.system().plain.row_names  # as residuals and diagnoses know them
+    assert system.plain.row_names == sd.assemble(problem).plain.row_names  # as residuals and diagnoses know them
 
 
 @pytest.mark.slow(after=1)

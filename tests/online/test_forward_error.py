@@ -115,7 +115,7 @@ def test_the_estimate_is_not_far_below_the_error(case, outputs):
     known = {x: inputs[x] for x in inputs if x not in ("q", "qd") and x in ("tau", "qdd")}
     y = {x: v for x, v in inputs.items() if x not in ("q", "qd", "tau", "qdd")}
     solution = solver(inputs["q"], inputs["qd"], **known, **({"y": y} if y else {}))
-    system, errors = problem.system(), solution.forward_error()
+    system, errors = sd.assemble(problem), solution.forward_error()
     assert list(errors) == list(solver.outputs)
     for k in range(len(inputs["q"])):
         given = {name: np.ravel(x[k]) for name, x in solution.inputs.items() if np.ndim(x) > 1}

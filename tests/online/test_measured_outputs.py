@@ -280,7 +280,7 @@ def test_classical_accelerations_serve_outputs_without_linear_velocities():
     problem = sd.inverse_dynamics(model)
     solver = sd.compile(problem, outputs=outputs, formulation="elimination", backend="python", **QUICK)
     assert {"canonical_frames", "classical_accelerations"} <= set(solver.passes)
-    system = problem.system(passes=solver.passes, outputs=solver.options.outputs)
+    system = sd.assemble(problem, passes=solver.passes, outputs=solver.options.outputs)
     assert system.form.galilean_outputs == (True, True, False, False)
     solution = solver(q, qd, qdd)
     for name, y in sd.predict(sd.Problem(model, outputs), q, qd, qdd).items():
@@ -542,7 +542,7 @@ def test_standard_deviations_are_those_of_dense_least_squares(passes):
     solver, q, qd, y = estimated(passes)
     problem, names = solver.problem, [m.name for m in solver.options.measured]
     solution = solver(q, qd, y=y)
-    system = problem.system(outputs=(*QUANTITIES, *solver.options.measured))
+    system = sd.assemble(problem, outputs=(*QUANTITIES, *solver.options.measured))
     for k in range(2):
         expected = dense(problem, q[k], qd[k], {name: x[k] for name, x in y.items()})
         d = np.zeros((1, system.layout.n))
@@ -572,7 +572,7 @@ def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
     problem, usual = solver.problem, solver(q, qd, y=y)
     noise = {"torque": 1e-4, "acc": 1e2, "ft": 1e-5}
     solution = solver(q, qd, y=y, noise=noise)
-    system = problem.system(outputs=(*QUANTITIES, *solver.options.measured))
+    system = sd.assemble(problem, outputs=(*QUANTITIES, *solver.options.measured))
     for k in range(2):
         state = {"q": q[k], "qd": qd[k]}
         given = {n.group: n.numbers(noise[n.name]) for n, _ in system.noise_numbers if n.name in noise}

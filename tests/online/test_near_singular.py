@@ -88,7 +88,7 @@ def test_estimates_near_singular_states_are_right(kind):
     """Means, deviations, residuals, χ², tests and likelihood; the augmented matrix has twice as few digits."""
     problem, solver, inputs, y = solved(kind)
     estimate = solver(inputs["q"], inputs["qd"], y=y, on_singular="nan")
-    system = problem.system()
+    system = sd.assemble(problem)
     augmented = [system.reciprocal_condition(x) for x in system.values(estimate.inputs)[0]]
     assert estimate.ok.all() and min(augmented) < 1e-14
     worth = Worth.of(problem, estimate)
@@ -152,7 +152,7 @@ def test_necks_and_gimbals_are_answered_as_in_50_digits(seed, order):
 
 def slopes(problem: sd.Problem, of: str, wrt: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """(m, n) derivative at one state of an unknown quantity by an input that equations are linear in, in 50 digits."""
-    system = problem.system()
+    system = sd.assemble(problem)
     ends = [system.values(inputs | {wrt: inputs[wrt] + e})[1].ravel() for e in (0.0, *np.eye(inputs[wrt].size))]
     change = np.array(ends[1:]) - ends[0]
     rows = np.flatnonzero(change.any(axis=0)).tolist()
@@ -219,7 +219,7 @@ def test_traced_derivatives_near_singular_states_are_those_of_unit_quaternions()
     # the acceleration of the first joint, by a sensor that does not feel it where the second is turned so
     problem = sd.inverse_dynamics(model) - sd.JointAcceleration([model.joint_names[0]])
     problem += sd.Accelerometer(model.body_names[1], components=["a_x"], name="imu")
-    system, zero = problem.system(), np.zeros(model.nv)
+    system, zero = sd.assemble(problem), np.zeros(model.nv)
 
     def turned(angle: float) -> np.ndarray:
         return model.integrate(model.random_state(seed=1)[0], np.array([0.0, 0.0, angle, 0.0]))
@@ -255,7 +255,7 @@ def test_a_state_of_twice_the_precision_is_rounded_once():
     near = np.flatnonzero(solution.ok & (solution.reciprocal_condition() < 1e-8))
     assert len(near)
     for k in near:
-        exact = Digits(problem.system(), {name: x[k] for name, x in inputs.items()})
+        exact = Digits(sd.assemble(problem), {name: x[k] for name, x in inputs.items()})
         assert relative(solution.qdd[k], exact.quantity("qdd")) < 4e-16
 
 
@@ -268,5 +268,5 @@ def test_solutions_of_twice_the_precision_are_not_judged_by_rounded_equations():
     q = np.where(lengths(model), far, q)
     solution = sd.compile(problem, level="fast", backend="python")(q, qd, qdd)
     for k in np.argsort(solution.backward_error())[-2:]:
-        exact = Digits(problem.system(), {"q": q[k], "qd": qd[k], "qdd": qdd[k]})
+        exact = Digits(sd.assemble(problem), {"q": q[k], "qd": qd[k], "qdd": qdd[k]})
         assert relative(solution.tau[k], exact.quantity("tau")) < 1e-15

@@ -87,7 +87,7 @@ def test_solution_by_name():
 def test_residual_is_that_of_the_assembled_system():
     solver = small()
     q, qd, tau, fx = small_states(6)
-    solution, system = solver(q, qd, tau, fx=fx), solver.problem.system()
+    solution, system = solver(q, qd, tau, fx=fx), sd.assemble(solver.problem)
     residual, error = solution.residual(), solution.backward_error()
     assert residual.shape == (6, system.shape[0]) and error.shape == (6,)
     for k in range(6):

@@ -97,7 +97,7 @@ CASES = {
 def test_agreeing_and_contradicting_values(make):
     name, count, against = CASES[make]
     problem, found, y = make(), solver(make), values(make())
-    assert found.left_out and len(problem.diagnose().removals) == count
+    assert found.left_out and len(sd.diagnose(problem).removals) == count
     solution = found(Q, QD, y=y)
     assert solution.ok.all()
     np.testing.assert_allclose(solution.qdd, QDD, rtol=0, atol=1e-8 * np.abs(QDD).max())
@@ -148,7 +148,7 @@ def test_a_wrench_that_others_see_acts_though_its_equations_repeat_each_other(gr
     held = [sd.Contact(f"body{4 - k}", kind, name=f"grip {k}") for k, kind in enumerate(grips)]
     seen = [sd.ForceTorqueSensor(f"joint{4 - k}", noise=0.1, name=f"ft {k}") for k in range(len(grips))]
     problem = sd.Problem(model, [*known, *held, *seen])
-    found = problem.diagnose()
+    found = sd.diagnose(problem)
     assert found.excess and not found.missing
     whole = sd.compile(problem, backend="python", level="fast")
     assert sum(len(k) for _, k in whole.left_out) == found.excess
@@ -275,7 +275,7 @@ def test_slippery_feet(kept, equations):
     """Four equations too many: at every random state contacts that fit the motion come back, and others are named."""
     found = slippery_feet(kept)
     problem, model = found.whole, found.model
-    assert problem.system().plain.shape == (equations, equations - 4)
+    assert sd.assemble(problem).plain.shape == (equations, equations - 4)
     q, qd, qdd = model.random_state(seed=2, batch=200)
     fx = np.zeros((200, model.nb, 6))
     for side in "lr":

@@ -45,8 +45,8 @@ def test_singular_state_names_equation_unknown_and_state(aligning_solver):
     ) as found:
         aligning_solver(q, qd, tau, fx=fx)
     assert found.value.states == (4,)
-    assert found.value.equation in aligning_solver.problem.system().row_names
-    assert found.value.unknown in aligning_solver.problem.system().col_names
+    assert found.value.equation in sd.assemble(aligning_solver.problem).row_names
+    assert found.value.unknown in sd.assemble(aligning_solver.problem).col_names
     assert found.value.equation in str(found.value) and found.value.unknown in str(found.value)
     with pytest.raises(SingularState, match="cannot be solved at this state: equation"):
         aligning_solver(q[4], qd[4], tau[4], fx=fx[4])
@@ -84,7 +84,7 @@ def test_on_singular_is_an_option_of_compile_too():
 def careless() -> Solver:
     """Forward dynamics of a chain, ordered by UMFPACK at a generic q: exact zero pivots at right angles."""
     problem = sd.forward_dynamics(auto_tree(6, 1, 1.5, 1))
-    system = problem.system()
+    system = sd.assemble(problem)
     sampled = sampling.sample_matrix(system, sampling.sample_states(problem, 1))
     elimination = Elimination(system, *umfpack.permutations(sampled.weighted(1.0)))
     report = elimination.check(SampledStates.of(system, 64)).report
@@ -149,7 +149,7 @@ def test_an_estimate_far_out_whose_multipliers_look_singular_is_solved():
     """With digits that pivoting keeps; it was refused, for the augmented matrix has a condition number beyond 1e12."""
     problem, inputs = states_of(18, 60)
     state = states.at(inputs, 38)
-    system = problem.system()
+    system = sd.assemble(problem)
     entries = system.values(state)[0][0]
     assert system.reciprocal_condition(entries) < sampling.SINGULAR <= system.estimability(entries)
     solution = states.called(problem, sd.compile(problem, level="fast"), state)
@@ -160,7 +160,7 @@ def test_an_estimate_far_out_whose_multipliers_look_singular_is_solved():
 def test_singular_estimates_are_seen_without_multipliers():
     """At right angles a sensor sees nothing of what it is for: rounding errors must not look like a row."""
     problem, inputs = states_of(15, 25)
-    system = problem.system()
+    system = sd.assemble(problem)
     found = np.array([system.estimability(x) >= sampling.SINGULAR for x in system.values(inputs)[0]])
     assert found.tolist() == [random_sensors.regular_at(problem, states.at(inputs, k)) for k in range(25)]
     assert 0 < np.count_nonzero(~found) < 12

@@ -419,10 +419,13 @@ def test_problems_whose_contacts_cannot_switch():
 def test_statements_with_switches():
     problem = stated("feet")
     assert [m.name for m in problem.constraints] == ["left", "right"] and not problem.switchable
-    assert problem.diagnose(active={"right": False}).equations == of_mode("feet", modes("feet")[2]).diagnose().equations
-    assert problem.diagnose().equations == of_mode("feet", modes("feet")[3]).diagnose().equations
+    assert (
+        sd.diagnose(problem, active={"right": False}).equations
+        == sd.diagnose(of_mode("feet", modes("feet")[2])).equations
+    )
+    assert sd.diagnose(problem).equations == sd.diagnose(of_mode("feet", modes("feet")[3])).equations
     with pytest.raises(UnknownName, match="switchable constraint 'rigth'.*Did you mean 'right'"):
-        problem.diagnose(active={"rigth": False})
+        sd.diagnose(problem, active={"rigth": False})
     stored = sd.Problem.from_dict(json.loads(json.dumps(problem.to_dict())))
     assert stored.digest == problem.digest != of_mode("feet", modes("feet")[3]).digest
     assert [m.name for m in stored.switchable_constraints] == ["left", "right"]

@@ -58,7 +58,7 @@ def agree(problem: sd.Problem, ordering: str | None = None, **options) -> sd.Sol
     if options.get("external_wrenches") is False:
         given["fx"] = np.zeros_like(given["fx"])
     found = solver(**given)
-    system = problem.system()
+    system = sd.assemble(problem)
     entries, b = system.values({**{k: x.reshape(STATES, -1) for k, x in given.items() if k != "y"}, **{
         value_group(m.name): given["y"][m.name] for m in problem.custom}})  # fmt: skip
     entries, b = (np.broadcast_to(x, (STATES, x.shape[1])) for x in (entries, b))

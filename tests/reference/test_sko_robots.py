@@ -80,7 +80,7 @@ def test_noris_block_rows_are_operators():
     """c(a): −φ⁻* α + H* θ̈ + a = 0;  c(f): M α − φ⁻¹ f + b = 0;  c(τ): H f − T = 0."""
     model = random_tree(6, seed=5)
     q, qd, _ = model.random_state(1)
-    sko, system = SKOModel.from_model(model, q, qd), sd.forward_dynamics(model).system()
+    sko, system = SKOModel.from_model(model, q, qd), sd.assemble(sd.forward_dynamics(model))
     D, b = system.D(q).toarray(), system.b(q, qd, tau=np.zeros(model.nv))
     rows = {x: [i for i, block in enumerate(system.row_blocks) if block[0] == x] for x in ("a", "f", "tau")}
     cols = {x: [i for i, block in enumerate(system.col_blocks) if block[0] == x] for x in ("a", "f", "tau", "qdd")}

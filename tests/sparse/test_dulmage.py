@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import structural_rank
 
+from sysdyn.equations.problem_system import assemble
+from sysdyn.measurements.classical import forward_dynamics, inverse_dynamics
 from sysdyn.model import auto_tree, chain
-from sysdyn.problem import forward_dynamics, inverse_dynamics
 from sysdyn.sparse.dulmage import DiagonalBlock, dulmage_mendelsohn
 
 
@@ -122,7 +123,7 @@ def test_stored_zeros_belong_to_the_pattern():
 
 def test_inverse_dynamics_falls_into_scalars():
     """Nori, Property 1: the rows and columns of inverse dynamics can be ordered to be triangular."""
-    triangular = dulmage_mendelsohn(inverse_dynamics(auto_tree(12, 1.5, 1.5, 0.9)).system().pattern())
+    triangular = dulmage_mendelsohn(assemble(inverse_dynamics(auto_tree(12, 1.5, 1.5, 0.9))).pattern())
     assert {len(b.rows) for b in triangular.square} == {1} and len(triangular.square) == triangular.rank
-    coupled = dulmage_mendelsohn(forward_dynamics(chain(5)).system().pattern())
+    coupled = dulmage_mendelsohn(assemble(forward_dynamics(chain(5))).pattern())
     assert max(len(b.rows) for b in coupled.square) > 5

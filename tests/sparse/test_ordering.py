@@ -48,7 +48,7 @@ needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpa
 def sampled_system(model: str, problem: str) -> tuple[SampledMatrix, np.ndarray]:
     """The sampled matrix of a problem and its right-hand sides (states, rows)."""
     made = PROBLEMS[problem](MODELS[model]())
-    system, states = made.system(), sample_states(made, STATES)
+    system, states = sd.assemble(made), sample_states(made, STATES)
     _, b = system.values(states)
     return sample_matrix(system, states), np.broadcast_to(b, (STATES, system.shape[0]))
 
@@ -108,7 +108,7 @@ def test_an_order_for_one_state_is_found_unsafe():
     a, b = sampled_system("chain", "forward")
     order = Pivots(*umfpack.permutations(a.weighted(1.0)))
     assert worst_error(a, b, order) > 1e-6
-    system = PROBLEMS["forward"](MODELS["chain"]()).system()
+    system = sd.assemble(PROBLEMS["forward"](MODELS["chain"]()))
     assert not Elimination(system, *order).check(SampledStates.of(system, 256)).report.acceptable
 
 
@@ -329,7 +329,7 @@ def test_a_trial_leaves_no_trace(a, seed):
 def test_looking_ahead_saves_operations(robot):
     """The cheapest of the starts that do, end to end, compared to that of the others."""
     problem = sd.forward_dynamics(load_robot(robot)[0])
-    system = problem.system()
+    system = sd.assemble(problem)
     a = sample_matrix(system, sample_states(problem, STATES))
     starts = ORDERINGS["markowitz"]
     greedy, ahead = (
@@ -444,7 +444,7 @@ def test_the_package_imports_without_umfpack():
     code = (
         "import sys; sys.modules['scikits.umfpack'] = None\n"
         "import sysdyn\n"
-        "print(len(sysdyn.inverse_dynamics(sysdyn.auto_tree(2)).system().columns))"
+        "print(len(sysdyn.assemble(sysdyn.inverse_dynamics(sysdyn.auto_tree(2))).columns))"
     )
     found = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr

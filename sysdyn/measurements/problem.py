@@ -1,4 +1,4 @@
-"""The statement of a problem: model, measurements and parameters, before any equation is written."""
+"""A problem: a model with its known quantities, measurements and parameters, before any equation is written."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, SysdynError, UnknownName, check_among, warn
+from sysdyn.files import html
 from sysdyn.measurements.bias_models import drift_part
 from sysdyn.measurements.conditions import Condition
 from sysdyn.measurements.input_names import value_group, value_of
@@ -31,13 +32,32 @@ from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, Quantity, Wr
 from sysdyn.program.arrays import batch_axes, broadcast_shapes, float_array
 from sysdyn.program.groups import Group, Groups
 
-CACHE_SIZE = 32  # Layouts, systems, modes and other results that a statement caches (16 modes with their systems).
+CACHE_SIZE = 32  # Layouts, systems, modes and other results that a problem caches (16 modes with their systems).
 
 T = TypeVar("T")
 
 
-class Statement:
-    """Knowledge about a robot: its model, measurements, and parameters that are inputs. See `sysdyn.Problem`."""
+class Problem:
+    """A model and its measurements: the unknowns d, and the equations D d + b = 0 and Y d + b_Y = y.
+
+    ``problem + measurement`` adds a measurement; ``problem - measurement`` makes its scalar components unknown again.
+
+    Parameters
+    ----------
+    model : Model
+        The robot.
+    measurements : sequence of Measurement
+        Known quantities, sensors and constraints.
+    parameters : sequence of str, optional
+        Names of parameters of the model that are inputs, as in `sysdyn.compile(inputs=…)`.
+
+    Raises
+    ------
+    ProblemError
+        If a measurement states a scalar twice, or two have the same name.
+    UnknownName
+        If a measurement names a joint, body or component that the model does not have.
+    """
 
     def __init__(self, model: Model, measurements: Sequence[Measurement], parameters: Sequence[str] = ()):
         if not isinstance(model, Model):
@@ -115,7 +135,7 @@ class Statement:
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """The cached result for this key, else that of `make()`. The least recently used results are dropped.
 
-        A statement does not change, so its layouts, systems and modes can be reused. Copies and pickles omit them.
+        A problem does not change, so its layouts, systems and modes can be reused. Copies and pickles omit them.
         """
         cache: OrderedDict[Hashable, T] = self._cache
         result = cache.get(key)
@@ -480,6 +500,15 @@ class Statement:
         loads = [[x, [{k: C.tolist() for k, C in y.items()} for y in bodies]] for x, bodies in terms.items()]
         described = [self.model.digest, names, about, *(p.name for p in self.parameters), *loads]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+    def tables(self) -> tuple[html.TextTable, html.TextTable]:
+        """Tables of its equations with their noise, and of its unknowns."""
+        from sysdyn.measurements.overview import equations, unknowns  # rarely needed
+
+        return equations(self.model, self.measurements), unknowns(self.layout())
+
+    def _repr_html_(self) -> str:
+        return html.fragment(html.text(repr(self).splitlines()[0]), *map(html.table, self.tables()))
 
     def __repr__(self) -> str:
         lines = [f"Problem on {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} degrees of freedom)"]
