@@ -117,7 +117,7 @@ def formulate(
 ) -> Formulation:  # fmt: skip
     """The paper's formulation, reduced by the passes that apply to the problem. Raises UnknownName.
 
-    layout, known, propagate, outputs: see `sysdyn.Problem.system`.
+    layout, known, propagate, outputs: see `sysdyn.assemble`.
     """
     check_among("treatment of known quantities", known, KNOWN)
     measurements = tuple(x for x in outputs if isinstance(x, Measurement))

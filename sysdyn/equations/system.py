@@ -360,7 +360,7 @@ class System:
 
 
 class BlockSystem(System):
-    """The equations D(q) d + b(q, q̇) = 0 of a problem, from `Problem.system`.
+    """The equations D(q) d + b(q, q̇) = 0 of a problem, from `sysdyn.assemble`.
 
     Attributes
     ----------

@@ -95,5 +95,5 @@ def _subtract(row: Row, x, other: Row) -> None:
 
 
 def whitened_system(problem: Problem, known: str, outputs: Sequence[Output]) -> WhitenedSystem:
-    """The whitened system of a problem, in the layout of the paper; see `Problem.system`."""
+    """The whitened system of a problem, in the layout of the paper; see `sysdyn.assemble`."""
     return WhitenedSystem(BlockSystem(formulate(problem, known=known, outputs=outputs)))

@@ -82,5 +82,5 @@ def test_what_is_no_order_is_refused(order):
 
 def test_an_order_is_one_of_the_system_as_stated():
     problem = sd.forward_dynamics(chain(2))
-    with pytest.raises(ProblemError, match=r"of problem\.system\(\)"):
+    with pytest.raises(ProblemError, match=r"of sd\.assemble\(problem\)"):
         sd.compile(problem, ordering=aba(sd.assemble(problem)), formulation="elimination")
