@@ -12,7 +12,7 @@ from sysdyn.model.closures import Closure
 from sysdyn.model.constants import clean
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Joint
-from sysdyn.model.se3 import X_motion
+from sysdyn.model.se3 import X_motions
 from sysdyn.program.reproducible import matmul
 
 
@@ -31,9 +31,6 @@ class FramePlacement(NamedTuple):
     def compose(self, E: np.ndarray, r: np.ndarray) -> FramePlacement:
         """Placement on the body of a frame whose placement in this frame is (E, r). Rounds entries near 0 and ±1."""
         return FramePlacement(self.body, clean(matmul(E, self.E)), clean(self.r + matmul(self.E.T, r)))
-
-    def frame(self, name: str, joint: str = "") -> Frame:
-        return Frame(name, self.body, X_motion(self.E, self.r), joint)
 
 
 class JointLimits(NamedTuple):
@@ -63,7 +60,7 @@ class ModelBuilder:
         self.friction: list[float] = []
         self.limits: list[JointLimits] = []
         self.closures: list[Closure] = []
-        self.frames: dict[str, Frame] = {}
+        self.frames: dict[str, tuple[FramePlacement, str]] = {}
 
     def add(
         self, body: str, name: str, joint: Joint, parent: int, X_tree: np.ndarray, *, limits: JointLimits = UNLIMITED,
@@ -89,11 +86,15 @@ class ModelBuilder:
 
     def add_frame(self, name: str, placement: FramePlacement, joint: str = "") -> None:
         """Add a named frame. joint: for the frame of a lumped link, the name of its fixed joint."""
-        self.frames[name] = placement.frame(name, joint)
+        self.frames[name] = placement, joint
 
     def model_arguments(self, gravity: ArrayLike) -> dict[str, Any]:
         """Keyword arguments for `Model`. gravity: (3,) [m/s²] in base coordinates."""
         lower, upper, velocity, effort = np.array(self.limits, dtype=float).reshape(-1, 4).T
+        placements = [placement for placement, _ in self.frames.values()]
+        X = X_motions(
+            np.array([p.E for p in placements]).reshape(-1, 3, 3), np.array([p.r for p in placements]).reshape(-1, 3)
+        )
         return {
             "body_names": tuple(self.body_names),
             "joint_names": tuple(self.joint_names),
@@ -110,5 +111,8 @@ class ModelBuilder:
             "velocity_limit": velocity,
             "effort_limit": effort,
             "gravity": gravity,
-            "frames": self.frames,
+            "frames": {
+                name: Frame(name, p.body, X, joint)
+                for (name, (p, joint)), X in zip(self.frames.items(), X, strict=True)
+            },
         }

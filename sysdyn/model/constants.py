@@ -20,8 +20,9 @@ def clean(x: ArrayLike, scale: float = 1.0) -> np.ndarray:
     """Copy of x (floats). Entries within ROUNDING·scale of 0 become 0, entries within ROUNDING of ±1 become ±1."""
     x = np.array(x, dtype=float)
     x[np.abs(x) <= ROUNDING * scale] = 0.0
-    for unit in (1.0, -1.0):
-        x[np.abs(x - unit) <= ROUNDING] = unit
+    units = np.abs(np.abs(x) - 1.0) <= ROUNDING
+    if units.any():
+        x[units] = np.copysign(1.0, x[units])
     return x
 
 

@@ -41,7 +41,7 @@ from sysdyn.model.validate import (
     checked_frames,
     checked_inertias,
     checked_parents,
-    checked_placement,
+    checked_placements,
     implausibility,
 )
 from sysdyn.program.arrays import batch_axes, broadcast_shapes, finite_array, float_array, to_plain
@@ -141,8 +141,8 @@ class Model:
         check_base(self)
         nb, nv = self.nb, self.nv
         X_tree = finite_array("X_tree", self.X_tree, (nb, 6, 6), ModelError)
-        placed = [checked_placement(X, f"X_tree of body {x!r}") for X, x in zip(X_tree, self.body_names, strict=True)]
-        put("X_tree", read_only(placed).reshape(nb, 6, 6))
+        placements = checked_placements(X_tree, [f"X_tree of body {x!r}" for x in self.body_names])
+        put("X_tree", read_only(placements))
         inertias = finite_array("inertias", self.inertias, (nb, 6, 6), ModelError)
         put("inertias", read_only(checked_inertias(inertias, self.body_names)))
         put("gravity", read_only(finite_array("gravity", self.gravity, (3,), ModelError)))

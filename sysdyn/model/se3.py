@@ -158,15 +158,24 @@ def X_motion(E: np.ndarray, r: np.ndarray) -> np.ndarray:
     return X
 
 
+def X_motions(E: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """`X_motion` (n, 6, 6) of rotations (n, 3, 3) and translations (n, 3), floats."""
+    X = np.zeros((len(E), 6, 6))
+    X[:, :3, :3] = X[:, 3:, 3:] = E
+    X[:, 3:, :3] = np.cross(r[:, None, :], E)  # the rows of −E r×
+    return X
+
+
 def rotation(X: np.ndarray) -> np.ndarray:
     """Rotation part E (3, 3) of a Plücker transform."""
     return X[:3, :3]
 
 
 def translation(X: np.ndarray) -> np.ndarray:
-    """Translation r (3,) of a Plücker transform (floats): the child origin in parent coordinates."""
-    rx = -matmul(X[:3, :3].T, X[3:, :3])
-    return np.array([rx[2, 1] - rx[1, 2], rx[0, 2] - rx[2, 0], rx[1, 0] - rx[0, 1]]) / 2
+    """Translations r (…, 3) of Plücker transforms X (…, 6, 6), floats: the child origin in parent coordinates."""
+    rx = -matmul(X[..., :3, :3].swapaxes(-1, -2), X[..., 3:, :3])
+    entries = rx[..., 2, 1] - rx[..., 1, 2], rx[..., 0, 2] - rx[..., 2, 0], rx[..., 1, 0] - rx[..., 0, 1]
+    return np.stack(entries, axis=-1) / 2
 
 
 def X_inverse(X: np.ndarray) -> np.ndarray:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import ModelError
 from sysdyn.model.constants import clean
 from sysdyn.model.frames import Frame
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import JOINTS, Free, Joint
-from sysdyn.model.se3 import X_motion, translation
+from sysdyn.model.se3 import X_motions, translation
 from sysdyn.program.arrays import is_integer
 
 # Largest number of bodies; larger models need gigabytes for arrays and frames: chosen.
@@ -130,7 +130,8 @@ def checked_frames(model: Any) -> dict[str, Frame]:
             raise ModelError(f"frames[{key!r}] is called {f.name!r}: key and name must agree")
         if not -1 <= f.body < model.nb:
             raise ModelError(f"frame {f.name!r} is on body {f.body}; valid: −1 (the base) to {model.nb - 1}")
-        X = checked_placement(f.X, f"X of frame {f.name!r}")
+    placements = checked_placements([f.X for f in given.values()], [f"X of frame {name!r}" for name in given])
+    for (key, f), X in zip(given.items(), placements, strict=True):
         if key in names and (f.body != names[key] or not np.array_equal(X, np.eye(6))):
             raise ModelError(f"frame {key!r} has the name of a body: it must be the frame of that body itself")
         frames[key] = Frame(f.name, int(f.body), X, f.joint)
@@ -145,28 +146,30 @@ def check_size(what: str, A: np.ndarray) -> None:
         raise ModelError(f"{what} has an entry of size {largest:.3g}, beyond {_MAX_ENTRY:g}")
 
 
-def checked_placement(X: np.ndarray, what: str) -> np.ndarray:
-    """Check that X (6, 6) is [E 0; −E r× E]. Returns X with entries near 0 and ±1 rounded. Raises ModelError."""
-    check_size(what, X)
-    error, placed = _check_placement(X.tobytes())
-    if not error < 1e-8:
-        raise ModelError(f"{what} is not a motion transform [E 0; −E r× E] with E a rotation (error {error:.3g})")
-    return placed.copy()
+def checked_placements(placements: ArrayLike, names: Sequence[str]) -> np.ndarray:
+    """Check that each X (6, 6) is [E 0; −E r× E]. Returns (n, 6, 6) with entries near 0 and ±1 rounded.
 
-
-@lru_cache(maxsize=4096)  # models are often derived from others
-def _check_placement(content: bytes) -> tuple[float, np.ndarray]:
-    """(error, cleaned X) of a transform X, passed as bytes."""
-    X = np.frombuffer(content).reshape(6, 6)
-    E, r = X[:3, :3], translation(X)
-    error = max(
-        float(np.max(np.abs(E @ E.T - np.eye(3)))),
-        abs(float(np.linalg.det(E)) - 1.0),
-        float(np.max(np.abs(X - X_motion(E, r)))) / (1.0 + float(np.max(np.abs(r)))),
+    Raises ModelError that begins with the name of the placement.
+    """
+    X = np.array(placements, dtype=float).reshape(-1, 6, 6)
+    for placement, name in zip(X, names, strict=True):
+        check_size(name, placement)
+    E, r = X[:, :3, :3], translation(X)
+    size = np.abs(r).max(axis=1)
+    errors = np.max(
+        [
+            np.abs(E @ E.swapaxes(1, 2) - np.eye(3)).max(axis=(1, 2)),
+            np.abs(np.linalg.det(E) - 1.0),
+            np.abs(X - X_motions(E, r)).max(axis=(1, 2)) / (1.0 + size),
+        ],
+        axis=0,
     )
-    cleaned = X_motion(clean(E), clean(r))
-    cleaned[3:, :3] = clean(cleaned[3:, :3], np.max(np.abs(r)))
-    return error, np.where(np.isin(cleaned, (-1.0, 0.0, 1.0)), cleaned, X) + 0.0
+    for name, error in zip(names, errors, strict=True):
+        if not error < 1e-8:
+            raise ModelError(f"{name} is not a motion transform [E 0; −E r× E] with E a rotation (error {error:.3g})")
+    cleaned = X_motions(clean(E), clean(r))
+    cleaned[:, 3:, :3] = clean(cleaned[:, 3:, :3], size[:, None, None])
+    return np.where(np.isin(cleaned, (-1.0, 0.0, 1.0)), cleaned, X) + 0.0
 
 
 def checked_inertias(inertias: np.ndarray, names: Sequence[str]) -> np.ndarray:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import ModelError, UnknownName, few
-from sysdyn.model.constants import clean, exact_right_angles
+from sysdyn.model.constants import ANGLE_ROUNDING, clean, read_only
 from sysdyn.model.readers.source import read_text
 from sysdyn.model.readers.urdf_schema import Fault, unknown_names
-from sysdyn.model.se3 import quaternion_to_E, rotx, roty, rotz
-from sysdyn.program.reproducible import matmul, norm
+from sysdyn.model.se3 import quaternion_to_E
+from sysdyn.program.reproducible import matmul, norm, sincos
 
 # Largest mass, moment and length, chosen: products remain finite.
 MAX_VALUE = 1e30
@@ -37,6 +39,7 @@ class UrdfDocument:
     def __init__(self, source: str, strict: bool = False, snap: bool = True):
         self.source, self.strict, self.snap = source, strict, snap
         self.deviations: list[str] = []
+        self._rotations: dict[tuple[float, ...], np.ndarray] = {}  # by roll, pitch and yaw
 
     def deviation(self, fault: str, treatment: str) -> None:
         """Record a deviation: fault with location, and its treatment. Raises ModelError if strict."""
@@ -73,13 +76,28 @@ class UrdfDocument:
         if dtd is not None and any(True for _ in dtd.iterentities()):
             raise self.error(1, "<!DOCTYPE>", "entity declarations are not allowed in a robot file")
         for node in root.iter(etree.Element):
-            if "xacro" in node.tag.rpartition("}")[0] or node.tag.startswith("xacro:"):
+            if "xacro" in node.tag and ("xacro" in node.tag.rpartition("}")[0] or node.tag.startswith("xacro:")):
                 raise self.error(node.sourceline, f"<{node.tag}>", _XACRO)
         if root.tag != "robot":
             kind = {"sdf": " (an SDF file)", "mujoco": " (an MJCF file)"}.get(str(root.tag), "")
             message = f"the root element of a URDF is <robot>, not <{root.tag}>{kind}"
             raise self.error(root.sourceline, f"<{root.tag}>", message)
+        self._compute_rotations(root)
         return Element(root, self)
+
+    def _compute_rotations(self, root: Any) -> None:
+        """Compute the rotations of all well-formed `<origin>` at once: a humanoid has hundreds."""
+        angles = set()
+        for node in root.iter("origin"):
+            with suppress(ValueError):
+                angles.add(tuple(map(float, node.get("rpy", "").split())))
+        angles = {x for x in angles if len(x) == 3 and all(abs(y) < MAX_VALUE for y in x)}
+        if angles:
+            self._rotations = dict(zip(angles, read_only(rpy(list(angles), self.snap)), strict=True))
+
+    def rotation(self, angles: tuple[float, ...]) -> np.ndarray:
+        """`rpy` of angles (roll, pitch, yaw)."""
+        return self._rotations[angles] if angles in self._rotations else rpy(angles, self.snap)
 
     def check_names(self, root: Element) -> None:
         """Record unknown attributes and elements as deviations. Equal deviations are merged, with all their lines."""
@@ -236,7 +254,7 @@ class Element:
         zero = (0.0, 0.0, 0.0)
         r = clean(np.array(origin.numbers("xyz", 3, zero)))
         if origin.node.get("quat_xyzw") is None:
-            return rpy(origin.numbers("rpy", 3, zero), self.document.snap), r
+            return self.document.rotation(origin.numbers("rpy", 3, zero)), r
         if origin.node.get("rpy") is not None:
             raise origin.error("both rpy and quat_xyzw are given; remove one")
         return origin.attitude(np.array(origin.numbers("quat_xyzw", 4))), r
@@ -249,14 +267,21 @@ class Element:
         return clean(quaternion_to_E(quaternion / size))
 
 
-def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
-    """E (3, 3) = (Rz(yaw) Ry(pitch) Rx(roll))^T for angles (roll, pitch, yaw) [rad].
+def rpy(angles: ArrayLike, right: bool = True) -> np.ndarray:
+    """E (…, 3, 3) = (Rz(yaw) Ry(pitch) Rx(roll))^T for angles (…, 3) [rad], in the order roll, pitch, yaw.
 
     right: round angles within 1e-11 rad of multiples of π/2 to these multiples.
     """
-    cleaned = exact_right_angles if right else clean
-    rotations = [cleaned(about(angle)) for about, angle in zip((rotx, roty, rotz), angles, strict=True) if angle]
-    return clean(matmul(*rotations)) if rotations else np.eye(3)
+    units = np.stack(sincos(np.asarray(angles, dtype=float)), axis=-1)
+    exact = np.abs(units - np.round(units)).max(axis=-1, keepdims=True) <= (ANGLE_ROUNDING if right else 0.0)
+    sine, cosine = np.moveaxis(np.where(exact, np.round(units), clean(units)), -1, 0)
+    rotations = np.zeros((3, *sine.shape[:-1], 3, 3))
+    for k, E in enumerate(rotations):
+        i, j = (k + 1) % 3, (k + 2) % 3
+        E[..., k, k] = 1.0
+        E[..., i, i] = E[..., j, j] = cosine[..., k]
+        E[..., i, j], E[..., j, i] = sine[..., k], -sine[..., k]
+    return clean(matmul(*rotations))
 
 
 def _start_tag(tag: str, name: str | None) -> str:

@@ -104,11 +104,12 @@ def load_urdf(
     builder.add_frame(robot.root, places[robot.root])
     for j in _depth_first(robot):
         place = places[j.parent].compose(j.E, j.r)
-        X, I = X_motion(place.E, place.r), robot.links[j.child].inertia
+        I = robot.links[j.child].inertia
         lumped = j.type == "fixed" and j.name not in separate
-        if lumped:
-            I = transform_inertia(I, X)
-        else:
+        if lumped and I.any():
+            I = transform_inertia(I, X_motion(place.E, place.r))
+        elif not lumped:
+            X = X_motion(place.E, place.r)
             body = builder.add(
                 j.child, j.name, _joint(j), place.body, X, limits=_limits(j), damping=j.damping, friction=j.friction
             )

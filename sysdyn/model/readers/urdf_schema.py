@@ -111,8 +111,8 @@ def unknown_names(root: Any) -> Iterator[Fault]:
     while pending:
         element = pending.pop()
         tag = element.tag
-        for key in element.attrib:
-            if _is_plain(key) and key not in ATTRIBUTES[tag]:
+        for key in element.keys():
+            if key not in ATTRIBUTES[tag] and _is_plain(key):
                 yield Fault(element, _unknown(tag, "attribute", key, ATTRIBUTES[tag]), (tag, "attribute", key))
         if tag in _CLOSED and tag not in _TEXT and (text := (element.text or "").strip()):
             attributes = ", ".join(ATTRIBUTES[tag]) or "none"
@@ -131,6 +131,7 @@ def unknown_names(root: Any) -> Iterator[Fault]:
 def acting_elements(root: Any) -> dict[str, list[int]]:
     """{name: lines} of elements and attributes in `ACTING` with values that have an effect."""
     found: dict[str, list[int]] = {}
+    names = {name for _, name in ACTING}
 
     def note(parent: str, name: str, value: str, line: int, shown: str) -> None:
         for where in (parent, None):
@@ -140,11 +141,14 @@ def acting_elements(root: Any) -> dict[str, list[int]]:
     for element in root.iter():
         if not isinstance(element.tag, str):
             continue
-        owner, tag = element.getparent(), _local(element.tag)
-        parent = "" if owner is None else _local(owner.tag)
-        note(parent, tag, element.get("value") or element.text or "", element.sourceline, f"<{tag}>")
-        for key, value in element.attrib.items():
-            note(tag, _local(key), value, element.sourceline, f"{_local(key)}=")
+        tag = _local(element.tag)
+        if tag in names:
+            owner = element.getparent()
+            parent = "" if owner is None else _local(owner.tag)
+            note(parent, tag, element.get("value") or element.text or "", element.sourceline, f"<{tag}>")
+        for key, value in element.items():
+            if (name := _local(key)) in names:
+                note(tag, name, value, element.sourceline, f"{name}=")
     return found
 
 
