@@ -178,14 +178,15 @@ class Batch:
         self._call = partial(extension.batch, kernel.address, words, targets, quaternions, most)
 
     def __call__(
-        self, outputs: Arrays, status: np.ndarray, arrays: tuple, queue: np.ndarray | None = None
-    ) -> bool | None:
+        self, outputs: Arrays, status: np.ndarray, arrays: tuple, queue: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+    ) -> bool | None:  # fmt: skip
         """Run the batch. Returns True if every status is 0, else False; None if the arrays do not qualify.
 
         After None, the caller must copy and convert the arrays.
 
         outputs, status
-            {group: (N, size) array} and (N,) array, to be written.
+            {group: (N, size) array with contiguous rows} and (N,) array, to be written.
         arrays
             One array per argument, of the shape of the argument, or with N entries of this shape along the first axis.
             An entry must be C-contiguous, of float64 or of the kernel's type; a float32 kernel rounds float64.
@@ -193,8 +194,12 @@ class Batch:
         queue
             Work-stealing queue that all threads of the call share: int64 array [0, states per region, states per chunk,
             0, 0, …] with one region, and one last 0, per thread. Default: this call runs all states.
+        rows
+            (k,) int64: run only the states of these rows of the arrays and outputs; then status is (k,).
         """
-        return self._call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, queue)
+        outputs_list = tuple(outputs.values())
+        total = len(status) if rows is None else len(outputs_list[0])
+        return self._call(self._kernel.own_work(), outputs_list, status, arrays, queue, total, rows)
 
 
 def batch(

@@ -24,13 +24,16 @@ enum { CACHE_LINE = 64 };
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* Row indices of an incomplete block, whose surplus lanes repeat the last state; NULL for base, base + 1, … */
-static inline const int64_t *number_rows(int64_t *numbers, int64_t base, int64_t n, int64_t lanes)
+/* Row indices of a block, or NULL for base, base + 1, …; surplus lanes of an incomplete block repeat the last state. */
+static inline const int64_t *
+number_rows(int64_t *numbers, const int64_t *rows, int64_t base, int64_t n, int64_t lanes)
 {
     if (base + lanes <= n)
-        return NULL;
-    for (int64_t k = 0; k < lanes; k++)
-        numbers[k] = base + k < n ? base + k : n - 1;
+        return rows ? rows + base : NULL;
+    for (int64_t k = 0; k < lanes; k++) {
+        int64_t state = base + k < n ? base + k : n - 1;
+        numbers[k] = rows ? rows[state] : state;
+    }
     return numbers;
 }
 
@@ -60,9 +63,10 @@ typedef struct {
 
 /* Prefetches the inputs of the next block and the output rows of this block, a share at each pause of the body.
    read … written − 1: streams of inputs; written … end − 1: of outputs. share: states per pause, 0 without prefetching;
-   begin: first state of the next share; block: end of this block. */
+   begin: first state of the next share; block: end of this block; rows: row index of each state, or NULL. */
 typedef struct {
     Stream *read, *written, *end;
+    const int64_t *rows;
     int64_t n, width, share, begin, block;
 } Fetch;
 
@@ -78,10 +82,11 @@ static Stream *add_streams(Stream *end, Kernel kernel, const Span *span, int64_t
 }
 
 /* streams: space for all spans of the kernel. */
-static Fetch start_fetching(Stream *streams, Kernel kernel, const int64_t *words, int64_t n)
+static Fetch
+start_fetching(Stream *streams, Kernel kernel, const int64_t *words, int64_t n, const int64_t *rows)
 {
-    Fetch fetch = {streams, streams, streams, n, kernel->width, 0, 0, 0};
-    int large = n * kernel->row_bytes > CACHED;
+    Fetch fetch = {streams, streams, streams, rows, n, kernel->width, 0, 0, 0};
+    int large = rows || n * kernel->row_bytes > CACHED;
     if (kernel->n_pauses && large && kernel->row_bytes * kernel->width <= MOST_FETCHED) {
         fetch.share = (kernel->width + kernel->n_pauses - 1) / kernel->n_pauses;
         fetch.written = add_streams(streams, kernel, kernel->gathered, kernel->n_gathered, words);
@@ -92,15 +97,15 @@ static Fetch start_fetching(Stream *streams, Kernel kernel, const int64_t *words
 
 /* Prefetches the rows of the states begin … end − 1. Must be inlined: GCC drops calls of functions that only prefetch. */
 static inline __attribute__((always_inline)) void
-fetch_rows(const Stream *stream, int64_t begin, int64_t end, int written)
+fetch_rows(const Stream *stream, const int64_t *rows, int64_t begin, int64_t end, int written)
 {
     int64_t size = stream->size;
-    if (size == stream->distance) { /* contiguous rows */
+    if (!rows && size == stream->distance) { /* contiguous rows */
         size *= end - begin;
         end = begin + 1;
     }
     for (int64_t s = begin; s < end; s++) {
-        const char *row = stream->first + s * stream->distance;
+        const char *row = stream->first + (rows ? rows[s] : s) * stream->distance;
         for (int64_t at = 0; at < size; at += CACHE_LINE)
             if (written)
                 __builtin_prefetch(row + at, 1);
@@ -120,10 +125,10 @@ static void fetch_share(void *context)
     fetch->begin = end;
     if (later < last)
         for (const Stream *stream = fetch->read; stream < fetch->written; stream++)
-            fetch_rows(stream, later, last, 0);
+            fetch_rows(stream, fetch->rows, later, last, 0);
     if (begin < end)
         for (const Stream *stream = fetch->written; stream < fetch->end; stream++)
-            fetch_rows(stream, begin, end, 1);
+            fetch_rows(stream, fetch->rows, begin, end, 1);
 }
 
 static void do_nothing(void *context) { (void)context; }
@@ -331,27 +336,27 @@ typedef float NAME(Part) __attribute__((vector_size(32)));
 
 #endif
 
-void run_kernel_on(Kernel kernel, const int64_t *words, int64_t n, const int64_t *doubles)
+void run_kernel_on(Kernel kernel, const int64_t *words, int64_t n, const int64_t *doubles, const int64_t *rows)
 {
     int single = kernel->bytes == sizeof(float);
     switch (kernel->width * (single ? -1 : 1)) {
     case 1:
 #if defined(__x86_64__)
         if (__builtin_cpu_supports("avx")) {
-            run_wide_d1(kernel, words, n, doubles);
+            run_wide_d1(kernel, words, n, doubles, rows);
             break;
         }
 #endif
-        run_d1(kernel, words, n, doubles);
+        run_d1(kernel, words, n, doubles, rows);
         break;
-    case -1: run_f1(kernel, words, n, doubles); break;
-    case 2: run_d2(kernel, words, n, doubles); break;
-    case -4: run_f4(kernel, words, n, doubles); break;
+    case -1: run_f1(kernel, words, n, doubles, rows); break;
+    case 2: run_d2(kernel, words, n, doubles, rows); break;
+    case -4: run_f4(kernel, words, n, doubles, rows); break;
 #if defined(__x86_64__)
-    case 4: run_d4(kernel, words, n, doubles); break;
-    case -8: run_f8(kernel, words, n, doubles); break;
-    case 8: run_d8(kernel, words, n, doubles); break;
-    case -16: run_f16(kernel, words, n, doubles); break;
+    case 4: run_d4(kernel, words, n, doubles, rows); break;
+    case -8: run_f8(kernel, words, n, doubles, rows); break;
+    case 8: run_d8(kernel, words, n, doubles, rows); break;
+    case -16: run_f16(kernel, words, n, doubles, rows); break;
 #endif
     }
 }

@@ -25,12 +25,12 @@ typedef const KernelData *Kernel;
 /* Computes n states. words: address of the workspace, aligned to 64 bytes; address of the status of the states; then address
    of the first row and row stride (in numbers) of each input group and of each output group. With stride 0 all states share
    one row; outputs with a NULL row are not written. doubles: by word, 1 if a float kernel reads and rounds doubles; may be
-   NULL. */
-void run_kernel_on(Kernel kernel, const int64_t *words, int64_t n, const int64_t *doubles);
+   NULL. rows: index of the row of each state in all groups; NULL for 0, 1, … */
+void run_kernel_on(Kernel kernel, const int64_t *words, int64_t n, const int64_t *doubles, const int64_t *rows);
 
 static inline void run_kernel(Kernel kernel, const int64_t *words, int64_t n)
 {
-    run_kernel_on(kernel, words, n, 0);
+    run_kernel_on(kernel, words, n, 0, 0);
 }
 
 #endif

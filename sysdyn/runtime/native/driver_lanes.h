@@ -189,16 +189,17 @@ NAME(clear)(char *first, int64_t distance, const int64_t *numbers, int64_t size)
         memset(rows[k], 0, size * sizeof(NUMBER));
 }
 
-TARGET static void NAME(run)(Kernel kernel, const int64_t *words, int64_t n, const int64_t *mixed)
+TARGET static void
+NAME(run)(Kernel kernel, const int64_t *words, int64_t n, const int64_t *mixed, const int64_t *rows)
 {
     NUMBER *work = (NUMBER *)(intptr_t)words[0], *flags = work + kernel->status_slot * LANES;
     int64_t *status = (int64_t *)(intptr_t)words[1], table[LANES];
     VECTOR shared = {0};
     Stream streams[kernel->n_gathered + kernel->n_scattered + 1];
-    Fetch fetch = start_fetching(streams, kernel, words, n);
+    Fetch fetch = start_fetching(streams, kernel, words, n, rows);
     for (int64_t base = 0; base < n; base += LANES) {
         VECTOR sum = shared;
-        const int64_t *numbers = number_rows(table, base, n, LANES), start = numbers ? 0 : base;
+        const int64_t *numbers = number_rows(table, rows, base, n, LANES), start = numbers ? 0 : base;
         for (const Span *span = kernel->gathered, *end = span + kernel->n_gathered; span < end; span++) {
             int64_t distance = words[span->word + 1];
             if (!distance && base)
