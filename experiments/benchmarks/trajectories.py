@@ -40,9 +40,9 @@ from streaming import MEBI, peak_memory
 
 import sysdyn as sd
 from sysdyn.estimation.linearization import Linearised
-from sysdyn.estimation.measurement_data import Survey, read
+from sysdyn.estimation.measurement_data import LogStatistics, read_log
 from sysdyn.estimation.residuals import MeasurementData
-from sysdyn.estimation.smooth import OneThread, with_motion
+from sysdyn.estimation.smooth import single_blas_thread, with_motion
 from sysdyn.estimation.state_trajectory import StateTrajectory as States
 
 sys.path.insert(0, str(ROOT / "experiments" / "trajectories"))
@@ -200,8 +200,8 @@ def linearised(joints: int, torques: bool, rows: int = CHAIN_ROWS) -> tuple[Line
         *([sd.JointTorque("all", noise=0.3, name="torques")] if torques else []),
         sd.ExternalWrench("all", name="no wrench"),
     ])  # fmt: skip
-    readings = read(problem, log if torques else {x: y for x, y in log.items() if x != "torques"})
-    estimation, kappa, _ = with_motion(problem, (), torques, ORDER, MOTION, Survey.of(readings))
+    readings = read_log(problem, log if torques else {x: y for x, y in log.items() if x != "torques"})
+    estimation, kappa, _ = with_motion(problem, (), torques, ORDER, MOTION, LogStatistics.of(lambda: [readings]))
     belief, _ = estimation.initial_state(readings, None, kappa)
     equations = Linearised(estimation.layout, estimation.sources, kappa, belief)
     return equations, estimation.initial_trajectory(belief, readings, kappa), readings
@@ -300,7 +300,7 @@ def main() -> None:
         table.append(row)
         print("  ".join(f"{key} {x}" for key, x in row.items() if x != ""), flush=True)
 
-    with OneThread():
+    with single_blas_thread():
         problem, log = body(WARM + TIMED)
         what = "free body, IMU and two feet"
         add(f"{what}: filter", count_unknowns(problem), filtered(problem, log, []))

@@ -173,9 +173,9 @@ def solve(
         solve_log(job, rows, log, out, picture, scheduler)
     elif log is not None:
         if out is not None:
-            from sysdyn.estimation.streamed_result import events_of
+            from sysdyn.estimation.streamed_result import events_file
 
-            check_output(events_of(out), force, inputs)
+            check_output(events_file(out), force, inputs)
         smooth_log(job, job.unknown_log(log), log, out, picture, coupled, order)
 
 

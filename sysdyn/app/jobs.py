@@ -161,7 +161,7 @@ def smooth_log(
     job: Job, log: Log, path: Path, out: Path | None, picture: Path | None, coupled: bool, order: int | None
 ) -> None:
     """Estimate states, biases and outputs of a log without exact q and q̇; write and draw them."""
-    from sysdyn.estimation.smooth import Request, checked_outputs, smooth_into  # lazy import, see `Job.smooth`
+    from sysdyn.estimation import smooth, streamed_result  # lazy import, see `Job.smooth`
 
     bands, begin = _bands(job.problem.model, job.log_outputs, picture), time.perf_counter()
     notes = []
@@ -170,11 +170,10 @@ def smooth_log(
         if bands is not None:
             bands.add(run.arrays())
     else:
-        request = Request(checked_outputs(job.problem, job.log_outputs), coupled, order)
-        with Bar("log") as bar:
-            run = smooth_into(job.problem, log, out, request, bar, bands and bands.add)
+        options = smooth.SmoothOptions(smooth.checked_outputs(job.problem, job.log_outputs), coupled, order)
+        with Bar("log") as bar, streamed_result.RunWriter(out, bands) as writer:
+            run = smooth.smooth_log(job.problem, log, options, bar, writer)
         notes = [f"written to {run.path}, dropped readings to {run.events}"]
-        notes += [f"the first {run.resumed:,} by an earlier call"] if run.resumed else []
     seconds, console = time.perf_counter() - begin, output()
     _print_title(job)
     level = "coupled" if coupled else "kinematic"
@@ -182,8 +181,8 @@ def smooth_log(
         f"{job.problem.model.name}, {level} level: {len(run):,} rows over {run.seconds:.4g} s in {seconds:.3g} s",
         soft_wrap=True,
     )
-    if run.untold:
-        console.print(f"not observable in the log, and as before: {', '.join(run.untold)}", soft_wrap=True)
+    if run.unobserved:
+        console.print(f"not observable in the log, and as before: {', '.join(run.unobserved)}", soft_wrap=True)
     for table in run.tables():
         print_table(table)
     console.print()

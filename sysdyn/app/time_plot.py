@@ -20,7 +20,11 @@ class Bands:
         if not isinstance(QUANTITY.get(quantity), JointQuantity):
             raise InvalidInput(f"{quantity} cannot be drawn over time: choose tau or qdd")
         self.model, self.quantity = model, quantity
-        self._points = np.empty((0, 1 + 2 * model.nv))  # t, values, standard deviations
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove all states."""
+        self._points = np.empty((0, 1 + 2 * self.model.nv))  # t, values, standard deviations
         self._step, self._count = 1, 0
 
     def add(self, arrays: Mapping[str, np.ndarray]) -> None:

@@ -13,10 +13,10 @@ from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName, few, warn
 from sysdyn.estimation import process_noise
 from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.learning import Learning, Point, errors_of, sensors_of_motion, with_noise
-from sysdyn.estimation.measurement_data import Survey, read
+from sysdyn.estimation.measurement_data import LogStatistics, read_log
 from sysdyn.estimation.quantisation import quantisation_noise
 from sysdyn.estimation.sliding_window import window_rows
-from sysdyn.estimation.smooth import OneThread, first_position, with_motion
+from sysdyn.estimation.smooth import first_position, single_blas_thread, with_motion
 from sysdyn.estimation.timing import timed_sensors, warn_of_jitter, warn_of_stale
 from sysdyn.identification.noise import CHANGE_TOL, MAX_RELATIVE_ERROR, Learned, learn_noise_of_states
 from sysdyn.measurements.bias_models import Drift, GaussMarkov
@@ -120,17 +120,17 @@ def learn_noise_of_log(
     """
     if not is_count(iterations, 1):
         raise InvalidInput(f"iterations is {iterations!r}, but an integer ≥ 1 is needed")
-    readings, first = read(problem, log, **options), first_position(problem, start)
+    readings, first = read_log(problem, log, **options), first_position(problem, start)
     told = Stages(progress)
     told.report("compiling the equations of an instant", 0.05)
-    survey = Survey.of(readings)
+    survey = LogStatistics.of(lambda: [readings])
     estimation, kappa, _ = with_motion(problem, (), False, order, density, survey, impacts)
     warn_of_stale(survey.sample, estimation.still)
     warn_of_jitter(estimation.jitter, survey.sample.t)
     stated = np.isfinite(process_noise.by_joint(problem.model, density)) if density is not None else False
     floor = {m.name: quantisation_noise(readings.y[m.name], readings.active[m.name]) for m in timed_sensors(problem)}
     readings = readings.part(slice(0, min(rows, window_rows(estimation))))
-    with OneThread():
+    with single_blas_thread():
         learning = Learning(estimation, kappa, readings, first, robust, _names(estimation, learn), stated, floor)
         found, history, converged = learning.run(iterations, tolerance, told, CHANGE_TOL)
         for _ in range(RETESTS):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from sysdyn.errors import LogWarning, few, warn
-from sysdyn.estimation.outliers import Event
 from sysdyn.estimation.process_noise import STRETCH, of_encoders
 from sysdyn.estimation.residuals import CHI2_THRESHOLD, MeasurementData
 from sysdyn.estimation.state_trajectory import declared_std, prior_bias_std
-from sysdyn.estimation.summary import BAND, Fit
+from sysdyn.estimation.summary import BAND, RunStatistics
 from sysdyn.estimation.timing import timed_sensors
 from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import JointPosition
@@ -32,19 +30,17 @@ FAR_BIAS = 5.0
 NOISE_FACTORS = (1.0, 3.0, 10.0, 30.0, 100.0)
 
 
-def dropped_shares(
-    problem: Problem, rows: int, events: Iterable[Event], missing: Mapping[str, int]
-) -> dict[str, np.ndarray]:  # fmt: skip
+def dropped_shares(problem: Problem, run: RunStatistics) -> dict[str, np.ndarray]:
     """{measurement: share (m,) of the readings of each component that was dropped}; stances have no readings."""
-    counts, found = Counter((e.measurement, e.component) for e in events), dict[str, np.ndarray]()
+    shares = {}
     for m in (*problem.state_sensors, *problem.custom):
         if m.noise is None or m.has_default or m.name in problem.opposites:
             continue
         labels = m.components(problem.model)
-        dropped = np.array([counts[m.name, x] for x in labels])
-        read = max(rows - missing.get(m.name, 0) / len(labels), 1.0)
-        found[m.name] = np.where(dropped > FEW, dropped, 0) / read
-    return found
+        dropped = np.array([run.rejected[m.name, x] for x in labels])
+        read = max(run.rows - run.missing[m.name] / len(labels), 1.0)
+        shares[m.name] = np.where(dropped > FEW, dropped, 0) / read
+    return shares
 
 
 def raised_noise(
@@ -128,9 +124,7 @@ def warn_of_biases(problem: Problem, biases: Mapping[str, np.ndarray]) -> None:
             )  # fmt: skip
 
 
-def warn_of_run(
-    problem: Problem, shares: Mapping[str, np.ndarray], fit: Fit, impacts: int, touched: bool
-) -> None:  # fmt: skip
+def warn_of_run(problem: Problem, shares: Mapping[str, np.ndarray], run: RunStatistics, has_contacts: bool) -> None:
     """Warn of dropped readings, of impacts although no contact is declared, and of χ² above its band."""
     for m in (*problem.state_sensors, *problem.custom):
         if m.name in shares and shares[m.name].mean() > REPORTED:
@@ -142,18 +136,18 @@ def warn_of_run(
                 "noise=, or learn it with sysdyn.learn_noise",
                 LogWarning,
             )  # fmt: skip
-    if impacts and not touched:
+    if run.impacts and not has_contacts:
         warn(
-            f"{impacts} impacts were found, but the problem declares no stance and no contact: they are collisions, or "
-            "the noise is declared too small. Declare a stance or a contact, or omit impacts=True",
+            f"{run.impacts} impacts were found, but the problem declares no stance and no contact: they are "
+            "collisions, or the noise is declared too small. Declare a stance or a contact, or omit impacts=True",
             LogWarning,
         )  # fmt: skip
-    for of, part in (("", fit), (" of the forces", Fit(*fit.forces, fit.coupled))):
-        ratio, high = part.squares / max(part.freedoms, 1), part.band()[1]
-        if ratio <= GREATEST_FIT or part.squares <= part.band(PROBABILITY)[1]:
+    for of, (_, fit) in zip(("", " of the forces"), run.fit.parts(), strict=False):
+        ratio, high = fit.chi2 / max(fit.dof, 1), fit.band()[1]
+        if ratio <= GREATEST_FIT or fit.chi2 <= fit.band(PROBABILITY)[1]:
             continue
         warn(
-            f"χ²{of} is {part.squares:.5g}, {ratio:.3g} times its {part.freedoms} degrees of freedom ({BAND:.0%} of "
+            f"χ²{of} is {fit.chi2:.5g}, {ratio:.3g} times its {fit.dof} degrees of freedom ({BAND:.0%} of "
             f"logs that match their problem have less than {high:.5g}): standard deviations are too narrow. Raise "
             "noise=, learn it with sysdyn.learn_noise, or state what the problem lacks, such as biases, drifts or "
             "contacts",

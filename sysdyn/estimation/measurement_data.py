@@ -1,33 +1,33 @@
-"""Readings of a trajectory out of a log: all at once, a survey of them, and rows of a log of any length in turn."""
+"""Measurement data of a log: read into memory or part by part, with statistics of the whole log."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sysdyn.data.sensor_log import Chunk, Log, Summary
-from sysdyn.errors import InvalidInput
+from sysdyn.errors import FileError, InvalidInput
 from sysdyn.estimation.process_noise import LONGEST_STEP, of_stretches
 from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.unwrapping import Unwrapping
 from sysdyn.measurements.problem import Problem
 
-# Instants over which densities are learnt, at most (chosen).
+# Most time steps from which process noise is learnt (chosen).
 LEARNT_OVER = 600
+
+Parts = Callable[[], Iterable[MeasurementData]]  # each call reads the log from its first row
 
 
 @dataclass(frozen=True)
-class Survey:
-    """A log before it is smoothed.
+class LogStatistics:
+    """Statistics of a log, before its states are estimated.
 
-    rows; begin and end [s]; first (Readings): of its begin, over which densities are learnt. sample (Readings): of the
-    stretches by which encoders tell densities. measured {measurement: (m,) bool}: components that it has somewhere.
-    gap: (from, to) [s] of its longest step in time if the motion does not bridge it. digest: of all that was read, if
-    it was read in turn.
+    rows; begin, end [s]; first: its first LEARNT_OVER rows; sample: segments by which encoders determine the process
+    noise; measured {measurement: (m,) bool}: components with at least one value; gap: (from, to) [s] of the longest
+    time step if the process model does not bridge it.
     """
 
     rows: int
@@ -37,118 +37,71 @@ class Survey:
     sample: MeasurementData
     measured: dict[str, np.ndarray]
     gap: tuple[float, float] | None
-    digest: str = ""
 
     @classmethod
-    def of(cls, readings: MeasurementData) -> Survey:
-        """The survey of readings in memory."""
-        t = readings.t
-        sample, measured = readings.part(of_stretches(len(t))), {}
-        for name, on in readings.active.items():
-            measured[name] = np.asarray(on.any(axis=0))
-        gap = _gap(float(np.median(np.diff(t))), *_longest(t))
-        first = readings.part(slice(0, LEARNT_OVER))
-        return cls(len(t), float(t[0]), float(t[-1]), first, sample, measured, gap)
+    def of(cls, parts: Parts) -> LogStatistics:
+        """Read a log twice. Raises what `Log` does, wherever in the log, and InvalidInput for fewer than two rows."""
+        rows, times, longest = 0, list[float](), (0.0, 0.0, 0.0)
+        first, measured = list[MeasurementData](), dict[str, np.ndarray]()
+        for part in parts():
+            if rows < LEARNT_OVER:
+                first.append(part.part(slice(0, LEARNT_OVER - rows)))
+            for name, on in part.active.items():
+                measured[name] = np.asarray(on.any(axis=0) | measured.get(name, False))
+            longest = max(longest, _longest_step(np.concatenate([times[-1:], part.t])))
+            rows, times = rows + len(part.t), [*times[:1], *part.t[:1].tolist(), *part.t[-1:].tolist()]
+        if rows < 2:
+            raise InvalidInput(f"the log has {rows} row{'s' * (rows != 1)}: a trajectory needs two or more")
+        wanted, at, segments = of_stretches(rows), 0, list[MeasurementData]()
+        for part in parts():
+            segments.append(part.part(wanted[(wanted >= at) & (wanted < at + len(part.t))] - at))
+            at += len(part.t)
+        sample = concatenated(segments)
+        gap = longest[1:] if longest[0] > LONGEST_STEP * np.median(np.diff(sample.t)) else None
+        return cls(rows, times[0], times[-1], concatenated(first), sample, measured, gap)
 
 
-def opened(problem: Problem, log: Any, **options: Any) -> Log:
-    """A `Log` of unknown states: as it is, or of what one is made of, with its options."""
+class SlidingReader:
+    """Reads a log once, and keeps the rows of the present window."""
+
+    def __init__(self, parts: Iterable[MeasurementData]):
+        self._parts, self._window, self._begin = iter(parts), list[MeasurementData](), 0
+
+    def rows(self, begin: int, end: int) -> MeasurementData:
+        """Rows begin … end − 1; neither may be less than before. Raises FileError if the log has become shorter."""
+        while self._window and self._begin + len(self._window[0].t) <= begin:
+            self._begin += len(self._window.pop(0).t)
+        available = self._begin + sum(len(x.t) for x in self._window)
+        while available < end:
+            part = next(self._parts, None)
+            if part is None:
+                raise FileError(f"the log had {end} rows when it was first read, and {available} now")
+            available += len(part.t)
+            if available <= begin:
+                self._begin = available
+            else:
+                self._window.append(part)
+        return concatenated(self._window).part(slice(begin - self._begin, end - self._begin))
+
+
+def open_log(problem: Problem, log: Any, **options: Any) -> Log:
+    """The log if it is a `Log` of unknown states, else a `Log` of this source with these options."""
     return log if isinstance(log, Log) else Log(log, problem, states="unknown", **options)
 
 
-def read(problem: Problem, log: Any, **options: Any) -> MeasurementData:
-    """The readings of a whole log: a `Log` of unknown states, or what one is made of, with its options.
-
-    Raises InvalidInput if it has fewer than two rows.
-    """
-    found = readings(problem, opened(problem, log, **options))
-    _require_rows(len(found.t))
-    return found
+def read_log(problem: Problem, log: Any, **options: Any) -> MeasurementData:
+    """The data of a whole log, a `Log` of unknown states or a source of one with its options."""
+    return concatenated(list(log_parts(problem, open_log(problem, log, **options))))
 
 
-def surveyed(problem: Problem, log: Log) -> Survey:
-    """The survey of a log that is not held in memory, in one pass, and another for stretches of long ones.
-
-    Raises what `Log` does, wherever it is in the log, and InvalidInput if it has fewer than two rows.
-    """
-    digest, rows, steps, measured = hashlib.sha256(), 0, list[float](), dict[str, np.ndarray]()
-    times, first, longest = list[float](), list[MeasurementData](), (0.0, 0.0, 0.0)
+def log_parts(problem: Problem, log: Log) -> Iterator[MeasurementData]:
+    """The data of a log, chunk by chunk; its `summary` counts anew."""
     log.summary = Summary()
-    for part in _read(problem, log, log.told):
-        for x in ({"": part.t}, part.y, part.active, part.known):
-            for name in sorted(x):
-                digest.update(name.encode() + np.ascontiguousarray(x[name]).tobytes())
-        if rows < LEARNT_OVER:
-            first.append(part)
-        for name, on in part.active.items():
-            measured[name] = np.asarray(on.any(axis=0) | measured.get(name, False))
-        t = np.concatenate([times[-1:], part.t])
-        longest = max(longest, _longest(t))
-        steps += [float(np.median(np.diff(t)))] if len(t) > 1 else []
-        rows, times = rows + len(part.t), [times[0] if times else float(part.t[0]), float(part.t[-1])]
-    _require_rows(rows)
-    wanted, at, sample = of_stretches(rows), 0, list[MeasurementData]()
-    log.summary = Summary()
-    for part in _read(problem, log, log.told):
-        here = wanted[(wanted >= at) & (wanted < at + len(part.t))] - at
-        sample.append(part.part(here))
-        at += len(part.t)
-    gap = _gap(float(np.median(steps)), *longest)
-    begun = joined(first).part(slice(0, LEARNT_OVER))
-    return Survey(rows, times[0], times[-1], begun, joined(sample), measured, gap, digest.hexdigest())
+    return measurement_data(problem, log, log.told)
 
 
-class Rolling:
-    """Rows of a log that come in turn, of which few are held: part(at, end), neither less than before."""
-
-    def __init__(self, problem: Problem, log: Log):
-        log.summary = Summary()
-        self._chunks = _read(problem, log, log.told)
-        self._held, self._from = list[MeasurementData](), 0
-
-    def part(self, at: int, end: int) -> MeasurementData:
-        """The readings of rows at ≤ row < end."""
-        while self._held and self._from + len(self._held[0].t) <= at:
-            self._from += len(self._held.pop(0).t)
-        have = self._from + sum(len(x.t) for x in self._held)
-        while have < end:
-            x = next(self._chunks)
-            have += len(x.t)
-            if have <= at:
-                self._from = have
-            else:
-                self._held.append(x)
-        return joined(self._held).part(slice(at - self._from, end - self._from))
-
-
-def _require_rows(n: int) -> None:
-    if n < 2:
-        raise InvalidInput(f"the log has {n} row{'s' * (n != 1)}: a trajectory needs two or more")
-
-
-def _longest(t: np.ndarray) -> tuple[float, float, float]:
-    """(length, from, to) of the longest step of times."""
-    if len(t) < 2:
-        return 0.0, 0.0, 0.0
-    k = int(np.argmax(np.diff(t)))
-    return float(t[k + 1] - t[k]), float(t[k]), float(t[k + 1])
-
-
-def _gap(step: float, longest: float, begin: float, end: float) -> tuple[float, float] | None:
-    return (begin, end) if longest > LONGEST_STEP * step else None
-
-
-def readings(problem: Problem, chunks: Iterable[Chunk]) -> MeasurementData:
-    """The readings of successive chunks of a log.
-
-    A stance without a condition and without a column stands until its motion says otherwise; any other measurement
-    with noise that the log does not have is off, and a prior has its mean.
-    """
-    return joined(list(_read(problem, chunks, getattr(chunks, "told", None))))
-
-
-def joined(parts: list[MeasurementData]) -> MeasurementData:
-    """Successive readings as one."""
+def concatenated(parts: list[MeasurementData]) -> MeasurementData:
+    """Successive rows as one."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -159,7 +112,14 @@ def joined(parts: list[MeasurementData]) -> MeasurementData:
     ))  # fmt: skip
 
 
-def _read(problem: Problem, chunks: Iterable[Chunk], told: set[str] | None = None) -> Iterator[MeasurementData]:
+def measurement_data(
+    problem: Problem, chunks: Iterable[Chunk], told: set[str] | None = None
+) -> Iterator[MeasurementData]:
+    """The data of each chunk. told: warnings that were given before.
+
+    A stance without a condition and without a column is in contact until its motion contradicts that. Any other
+    measurement with noise that the log lacks is off, and a prior has its mean.
+    """
     model, unwrapping = problem.model, Unwrapping(problem, told)
     for chunk in chunks:
         n, y, active, known = len(chunk.t), {}, {}, {}
@@ -176,3 +136,11 @@ def _read(problem: Problem, chunks: Iterable[Chunk], told: set[str] | None = Non
             if m.name in chunk.y:
                 known[m.quantity][:, m.places(model)] = chunk.y[m.name]
         yield MeasurementData(chunk.t, y, active, known)
+
+
+def _longest_step(t: np.ndarray) -> tuple[float, float, float]:
+    """(length, from, to) of the longest step of times."""
+    if len(t) < 2:
+        return 0.0, 0.0, 0.0
+    k = int(np.argmax(np.diff(t)))
+    return float(t[k + 1] - t[k]), float(t[k]), float(t[k + 1])

@@ -17,12 +17,12 @@ from sysdyn.estimation.covariances import Covariances
 from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.gauge_freedom import Unseen
 from sysdyn.estimation.linearization import Linearised
-from sysdyn.estimation.measurement_data import Survey, read
+from sysdyn.estimation.measurement_data import LogStatistics, read_log
 from sysdyn.estimation.outputs import with_biases
 from sysdyn.estimation.residuals import MeasurementData, StateResiduals
 from sysdyn.estimation.sliding_window import window_rows
-from sysdyn.estimation.smooth import OneThread, first_position, with_motion
-from sysdyn.estimation.summary import HARDLY_KNOWN, TOLD
+from sysdyn.estimation.smooth import first_position, single_blas_thread, with_motion
+from sysdyn.estimation.summary import BIAS_OBSERVED_RATIO, POORLY_OBSERVED_STD
 from sysdyn.measurements.known_quantities import JointAcceleration
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.predict import predict
@@ -44,17 +44,18 @@ def observability(
     smoothed at a time. Raises what `sysdyn.smooth` does.
     """
     sensors = _checked(problem, available)
-    readings, first = read(problem, log, **options), first_position(problem, start)
+    readings, first = read_log(problem, log, **options), first_position(problem, start)
     rows = len(readings.t)
     try:
-        estimation, kappa, _ = with_motion(problem, (), coupled, order, density, Survey.of(readings))
+        statistics = LogStatistics.of(lambda: [readings])
+        estimation, kappa, _ = with_motion(problem, (), coupled, order, density, statistics)
     except ProblemError:
         known = JointAcceleration("all", noise=1.0, name="q̈")
         instant = None if problem.knows("qdd") or not problem.state_sensors else diagnose(problem.instant + known)
         if instant is None or not instant.missing:
             raise
         return Observability(rows=rows, of=rows, coupled=coupled, instant=instant)
-    with OneThread():
+    with single_blas_thread():
         readings = readings.part(slice(0, window_rows(estimation)))
         found = _LinearisedLog(estimation, kappa, readings, first)
         left = found.without()
@@ -112,7 +113,7 @@ class _LinearisedLog:
         held = np.zeros(model.nv, dtype=bool)
         for x in gone:
             held |= (np.abs(x.tangent(self.path.q)) > 0.0).any(axis=0)
-        wide = (variance.min(axis=0) > HARDLY_KNOWN**2) & ~held
+        wide = (variance.min(axis=0) > POORLY_OBSERVED_STD**2) & ~held
         return tuple(name for name, x in zip(model.dof_names, wide.tolist(), strict=True) if x)
 
     def _biases(self, P: Covariances) -> tuple[NullDirection, ...]:
@@ -132,7 +133,7 @@ class _LinearisedLog:
         left = P.diagonal()[:, columns[model.nv :]] / std[model.nv :] ** 2
         best = int(np.argmin(left.sum(axis=1)))
         at = P.part(slice(best, best + 1)).dense()[0]
-        return unobservable_biases(at[np.ix_(columns, columns)], std, names, units, TOLD)
+        return unobservable_biases(at[np.ix_(columns, columns)], std, names, units, BIAS_OBSERVED_RATIO)
 
 
 # ---- remedies --------------------------------------------------------------------------------------------------------

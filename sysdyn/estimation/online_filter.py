@@ -18,12 +18,12 @@ from sysdyn.estimation.covariances import Covariances
 from sysdyn.estimation.ekf import Filter, GaussianState
 from sysdyn.estimation.estimation_problem import STRIDE, EstimationProblem
 from sysdyn.estimation.export import export_filter
-from sysdyn.estimation.measurement_data import readings
+from sysdyn.estimation.measurement_data import measurement_data
 from sysdyn.estimation.outputs import joined, missing, pieces_of
 from sysdyn.estimation.process_model import ORDER
 from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.run import Run
-from sysdyn.estimation.smooth import OneThread, checked_outputs, first_position
+from sysdyn.estimation.smooth import checked_outputs, first_position, single_blas_thread
 from sysdyn.estimation.timing import timed_sensors
 from sysdyn.estimation.unwrapping import Unwrapping, angles_of
 from sysdyn.measurements.contact_schedule import Standing
@@ -122,7 +122,8 @@ class Live:
             m for m in self._measured.values() if m.noise is None and not m.has_default and m.name not in undriven
         ]
         self._exact = {m.name: (m.quantity, m.places(problem.model)) for m in problem.raw}
-        self._blank = readings(problem, [Chunk("now", np.array([1]), np.zeros(1), nothing, nothing, {}, {})])
+        now = Chunk("now", np.array([1]), np.zeros(1), nothing, nothing, {}, {})
+        (self._blank,) = measurement_data(problem, [now])
         self._chosen: tuple[str, ...] = ()
         self._dt = STRIDE
 
@@ -132,7 +133,7 @@ class Live:
         y {measurement: (m,)}: what is left out, or NaN, is not measured now. active {measurement: bool}: of stances,
         for instance. Raises InvalidInput if t is not later than before, or for values that do not fit.
         """
-        with OneThread():
+        with single_blas_thread():
             return self._estimate(t, y, active or {})
 
     @property

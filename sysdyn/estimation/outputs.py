@@ -238,7 +238,7 @@ def joined(
     }  # fmt: skip
     return Run(
         problem=problem, t=t, q=q, qd=rates[:, 0], qdd=rates[:, 1],
-        events=tuple(sorted(named, key=lambda e: e.instant)), contacts=contacts, chosen=chosen,
+        events=tuple(sorted(named, key=lambda e: e.instant)), contacts=contacts, gauge_fixed=chosen,
         motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=estimation.motion.order,
         coupled=estimation.coupled, missing=gaps, _values=values, _std=deviations, _groups=groups,
         _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},

@@ -59,8 +59,8 @@ def _times(run: Run) -> TextTable:
         ),
         ("motion", f"white noise on {'jerk' if run.order == 3 else 'snap'}"),
     ]
-    if run.untold:
-        rows.append(("told by nothing", ", ".join(run.untold)))
+    if run.unobserved:
+        rows.append(("told by nothing", ", ".join(run.unobserved)))
     return TextTable("the log", ("", ""), rows, 2)
 
 

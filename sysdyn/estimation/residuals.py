@@ -73,10 +73,6 @@ class MeasurementData:
         )
         return MeasurementData(self.t[chosen], y, active, known, weights, self.variances, further)
 
-    def rows(self, at: int, end: int) -> MeasurementData:
-        """The readings of instants at ≤ instant < end."""
-        return self.part(slice(at, end))
-
     def exclude(self, off: Mapping[str, np.ndarray]) -> MeasurementData:
         """The readings with components off, {name: (N, m) bool}."""
         return replace(self, active={**self.active, **{x: self.active[x] & ~gone for x, gone in off.items()}})

@@ -1,4 +1,4 @@
-"""Runs: what a log tells of a whole trajectory."""
+"""Runs in memory: estimates along a log, or at one time step of a filter."""
 
 from __future__ import annotations
 
@@ -14,52 +14,41 @@ from sysdyn.data.columns import TIME
 from sysdyn.data.states import write_states
 from sysdyn.errors import UnknownName
 from sysdyn.estimation.outliers import Event
-from sysdyn.estimation.summary import BAND, Fit, Overview
-from sysdyn.files import html
+from sysdyn.estimation.summary import Fit, RunStatistics, RunSummary
 from sysdyn.files.atomic import write_file
-from sysdyn.files.html import TextTable
 from sysdyn.measurements.input_names import switch_group, value_of
-from sysdyn.measurements.problem import Problem
-from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.groups import Group
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Run(RunSummary):
     """Estimates along a log of N rows, of states, biases and the outputs, with their standard deviations.
 
-    One instant of a filter has no axis N.
+    One time step of a filter has no axis N.
 
     t (N,) [s]; q (N, nq), qd, qdd (N, nv), a free joint's twist in its body. run["tau"] (N, nv), run["tau", "l_knee"],
     run["fx"] (N, nb, 6): outputs in the shapes of a Solution.
     events: components of measurements that were dropped at an instant, see `Event`, and impacts, for which a filter
-    does not look. contacts: {stance: (N,) bool} as they were used. chosen: coordinates that nothing tells, which are as
-    at the start. motion: {degree of freedom: density of its jerk, or of its snap if order is 4}, in the unit of q by
-    s^order and √Hz. missing: {measurement: values that the log does not have}. jitter: standard deviation of the errors
-    of the log's times [s], 0 if its times are exact.
+    does not look. contacts: {stance: (N,) bool} as they were used. gauge_fixed: coordinates that no sensor observes,
+    which stay as at the start. motion: {degree of freedom: density of its jerk, or of its snap if order is 4}, in the
+    unit of q by s^order and √Hz. missing: {measurement: number of values that the log lacks}. jitter: standard
+    deviation of the errors of the log's times [s], 0 if its times are exact.
     """
 
-    problem: Problem
     t: np.ndarray
     q: np.ndarray
     qd: np.ndarray
     qdd: np.ndarray
     events: tuple[Event, ...]
     contacts: Mapping[str, np.ndarray]
-    chosen: tuple[str, ...]
-    motion: Mapping[str, float]
-    order: int
-    coupled: bool
-    missing: Mapping[str, int]
-    _values: Mapping[str, np.ndarray] = field(repr=False)
-    _std: Mapping[str, np.ndarray] = field(repr=False)
-    _biases: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)
-    _groups: Mapping[str, Group] = field(repr=False)
-    _fit: tuple[float, int] = field(repr=False)
-    _residuals: Mapping[str, np.ndarray] = field(repr=False, default_factory=dict)
-    _forces: tuple[float, int] = field(repr=False, default=(0.0, 0))
-    jitter: float = 0.0
+    _values: Mapping[str, np.ndarray]
+    _std: Mapping[str, np.ndarray]
+    _biases: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    _groups: Mapping[str, Group]
+    _fit: tuple[float, int]
+    _residuals: Mapping[str, np.ndarray] = field(default_factory=dict)
+    _forces: tuple[float, int] = (0.0, 0)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -101,42 +90,15 @@ class Run:
             _residuals={name: of(x) for name, x in self._residuals.items()},
         )  # fmt: skip
 
-    def chi2(self) -> float:
-        """Sum of squares of all that the states were found from, at its least: χ² with `redundancy` degrees of freedom.
-
-        Readings, motion and prior, in standard deviations; of the kinematic level sensors of motion, of the coupled one
-        all. Of an instant of a filter the squared innovations of the last readings, normalised. Readings that were
-        dropped do not count; stances count by the weights of Student's distribution, which take off up to a tenth.
-        """
-        return self._fit[0]
-
     @property
-    def redundancy(self) -> int:
-        """Number of readings and rows that hold exactly, less those that find the first state: freedoms of `chi2`."""
-        return self._fit[1]
-
-    def chi2_band(self, share: float = BAND) -> tuple[float, float]:
-        """(least, greatest) χ² with this probability if noise, motion and biases are as declared or learnt."""
-        return self.fit.band(share)
-
-    @property
-    def fit(self) -> Fit:  # χ² of the sensors of motion and of the others; for checks and pages
+    def fit(self) -> Fit:
         return Fit(*self._fit, self.coupled, self._forces)
 
     @property
-    def _overview(self) -> Overview:
-        run = self._along()
-        found = Overview(run.columns, run.outputs, run.jitter)
-        found.add(run.arrays(), run.events)
-        return found
-
-    @property
-    def untold(self) -> tuple[str, ...]:
-        """Names of coordinates that are chosen or hardly known, and of biases known no better than before.
-
-        Errors that last for a while (GaussMarkov) begin anew, and are none of them.
-        """
-        return self._overview.untold(self.problem, self.chosen)
+    def statistics(self) -> RunStatistics:
+        statistics = RunStatistics()
+        statistics.add(self._along())
+        return statistics
 
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         """An output (N, …), or that of one joint, body or component; q, qd and qdd as well."""
@@ -246,23 +208,6 @@ class Run:
         run = self._along()
         wanted: dict[str, Any] = {x: run[x] for x in ("tau", "fx") if x in run.outputs}
         return {"model": self.model, "q": run.q, "t": run.t, **wanted}
-
-    @property
-    def model(self) -> Model:
-        return self.problem.model
-
-    def tables(self) -> list[TextTable]:
-        """Ranges of quantities, χ², biases, contacts, and dropped readings; empty ones left out."""
-        return self._overview.tables(self.fit)
-
-    def _repr_html_(self) -> str:
-        return html.fragment(html.text(repr(self)), *map(html.table, self.tables()))
-
-    def __repr__(self) -> str:
-        t = np.atleast_1d(self.t)
-        parts = [f"Run of {self.problem.model.name!r}: {len(t)} instants over {t[-1] - t[0]:.4g} s, "
-                 f"{'coupled' if self.coupled else 'kinematic'} level"]  # fmt: skip
-        return "\n".join([*parts, *self._overview.lines(self.fit, self.chosen, self.missing)])
 
 
 def _renamed(role: str, group: Group) -> Group:

@@ -1,8 +1,8 @@
-"""Smoothing window by window: the first state of a window condenses the log before it; windows overlap."""
+"""Smoothing in overlapping windows: the rows before a window are marginalised into its first state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from sysdyn.estimation.ekf import GaussianState
 from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.gauss_newton import Smoothed, Smoother
 from sysdyn.estimation.linearization import Linearised
+from sysdyn.estimation.measurement_data import SlidingReader
 from sysdyn.estimation.outliers import Event, residuals
 from sysdyn.estimation.outputs import Piece, carried, missing, pieces_of, with_biases
 from sysdyn.estimation.process_noise import BY_MEDIAN
@@ -21,28 +22,20 @@ from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.offline.stages import Stages
 
-# Most numbers of the blocks of a window in memory: 256 MB an array, and of one that is written: 32 MB (chosen).
+# Most numbers in an array of a window: 256 MB in memory, 32 MB if the run is written to a file.
 WINDOW_NUMBERS, WRITTEN_NUMBERS = 2**25, 2**22
 # Least rows of a window, and overlap of windows as a share of their length (chosen).
-LEAST_WINDOW, OVERLAP = 100, 0.1
-# Share of the work that is done when smoothing begins (chosen).
+MIN_WINDOW, OVERLAP = 100, 0.1
+# Share of the progress when smoothing begins.
 COMPILED = 0.3
 
 
-class Stage(NamedTuple):
-    """Stage of smoothing: a row, its state without its readings, and χ² of the rows before with its freedoms."""
-
-    row: int
-    belief: GaussianState
-    squares: float = 0.0
-    freedoms: int = 0
-
-
 class Window(NamedTuple):
-    """Results of successive rows, events and missing values of these, and where smoothing goes on.
+    """Results of successive rows, with their events and numbers of missing values.
 
     residuals {sensor of the state: (N, m)}: in standard deviations of its noise, NaN at outliers. scales
-    {sensor of the state: (m,)}: robust standard deviations of all its residuals, in the same units.
+    {sensor of the state: (m,)}: robust standard deviations of all its residuals, in the same units. fit: χ² and its
+    degrees of freedom, of all rows so far.
     """
 
     pieces: list[Piece]
@@ -50,81 +43,80 @@ class Window(NamedTuple):
     missing: dict[str, int]
     residuals: dict[str, np.ndarray]
     scales: dict[str, np.ndarray]
-    after: Stage
+    fit: tuple[float, int]
 
 
 def window_rows(estimation: EstimationProblem, numbers: int = WINDOW_NUMBERS) -> int:
-    """Number of rows of a window, by the most numbers of an array of its blocks."""
-    return max(LEAST_WINDOW, numbers // estimation.layout.size**2)
+    """Number of rows of a window whose arrays have at most this many numbers."""
+    return max(MIN_WINDOW, numbers // estimation.layout.size**2)
 
 
 def windows(
     estimation: EstimationProblem,
     kappa: np.ndarray,
-    begin: Stage,
+    state: GaussianState,
     rows: int,
-    part: Callable[[int, int], MeasurementData],
+    reader: SlidingReader,
     n: int,
     robust: bool,
-    told: Stages,
-    learnt: StateTrajectory | None = None,
+    stages: Stages,
+    initial: StateTrajectory | None = None,
 ) -> Iterator[Window]:
-    """The windows of n rows of a log from a stage on, one after the other.
+    """Smooth the rows of a log in windows of n rows.
 
-    part(at, end): readings of rows at ≤ row < end, both growing. learnt: a path of the first rows, with which the first
-    window begins if they are all of it.
+    state: of the first time step, without its measurements. initial: trajectory from which the first window is
+    linearised, if it has the length of that window.
     """
-    own, at, last = estimation.layout, begin.row, slice(-1, None)
-    belief, squares, freedoms = begin.belief, begin.squares, begin.freedoms
-    while at < rows:
-        end = min(at + n, rows)
-        told.report(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
-        read = estimation.timed(part(at, min(end + max(1, int(OVERLAP * n)), rows)))
-        read = proposed(estimation, belief, kappa, read)
-        equations = Linearised(own, estimation.kinematic, kappa, belief, estimation.gauge_directions)
+    begin, last, chi2, dof = 0, slice(-1, None), 0.0, 0
+    while begin < rows:
+        end = min(begin + n, rows)
+        share = COMPILED + (1.0 - COMPILED) * begin / rows
+        stages.report(f"smoothing rows {begin + 1} to {end} of {rows}", share)
+        data = estimation.timed(reader.rows(begin, min(end + max(1, int(OVERLAP * n)), rows)))
+        data = proposed(estimation, state, kappa, data)
+        equations = Linearised(estimation.layout, estimation.kinematic, kappa, state, estimation.gauge_directions)
         smoother = Smoother(equations, robust, None if estimation.impacts else [])
-        if learnt is None or len(learnt) != len(read.t):
-            learnt = estimation.initial_trajectory(belief, read, kappa)
-        found, left = smoother.run(learnt, read)
-        learnt = None
+        if initial is None or len(initial) != len(data.t):
+            initial = estimation.initial_trajectory(state, data, kappa)
+        solution, inliers = smoother.run(initial, data)
+        initial = None
         if estimation.coupled:
             smoother = smoother.coupled(estimation.sources)
-            found, left = smoother.run(found.path, read)
-        if not found.converged:
+            solution, inliers = smoother.run(solution.path, data)
+        if not solution.converged:
             warn(
-                f"rows {at + 1} to {end} have not converged: values are near the right ones at best, and standard "
+                f"rows {begin + 1} to {end} have not converged: values are near the right ones at best, and standard "
                 "deviations do not hold. Give start= near the first position, density=, or sensors of more",
                 LogWarning,
             )  # fmt: skip
-        kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
-        path, P, left_here = found.path.part(kept), found.covariances.part(kept), left.part(kept)
-        known, slow = (path.part(last), P.part(last).dense()[0]), None
+        own, events = slice(0, end - begin), [e for e in smoother.events if e.instant < end - begin]
+        path, P, used = solution.path.part(own), solution.covariances.part(own), inliers.part(own)
+        kinematic, bias_information = (path.part(last), P.part(last).dense()[0]), None
         if len(estimation.slow_biases):
-            path, P, slow = with_biases(estimation, path, P, left_here, robust)
-        pieces = pieces_of(estimation, path, P, left_here, robust, dropped, slow)
-        freedoms += smoother.equations.count(left_here) - (0 if at else _begun(belief, found))
+            path, P, bias_information = with_biases(estimation, path, P, used, robust)
+        pieces = pieces_of(estimation, path, P, used, robust, events, bias_information)
+        dof += smoother.equations.count(used) - (0 if begin else _initial_dof(state, solution))
         if end == rows:
-            squares += found.objective
+            chi2 += solution.objective
         else:
-            belief, before = _condensed(smoother.equations, found, left, end - at)
-            squares += before
-            if slow is not None:
-                belief = carried(belief, known, (path.part(last), P.part(last).dense()[0]), estimation.slow_biases)
-        events = [e._replace(instant=e.instant + at) for e in dropped]
-        all_here = read.part(kept)
-        whole = _left_over(estimation, path, all_here)
-        scales = {name: _scale(x, all_here.active[name]) for name, x in whole.items()}
-        left_over = {name: np.where(left_here.active[name], x, np.nan) for name, x in whole.items()}
-        gaps = missing(estimation, all_here)
-        yield Window(pieces, events, gaps, left_over, scales, Stage(end, belief, squares, freedoms))
-        at = end
+            state, before = _marginalized(smoother.equations, solution, inliers, end - begin)
+            chi2 += before
+            if bias_information is not None:
+                with_forces = path.part(last), P.part(last).dense()[0]
+                state = carried(state, kinematic, with_forces, estimation.slow_biases)
+        measured = data.part(own)
+        errors = _residuals(estimation, path, measured)
+        yield Window(
+            pieces, [e._replace(instant=e.instant + begin) for e in events], missing(estimation, measured),
+            {name: np.where(used.active[name], x, np.nan) for name, x in errors.items()},
+            {name: _scale(x, measured.active[name]) for name, x in errors.items()}, (chi2, dof),
+        )  # fmt: skip
+        begin = end
 
 
-def _left_over(
-    estimation: EstimationProblem, path: StateTrajectory, readings: MeasurementData
-) -> dict[str, np.ndarray]:
+def _residuals(estimation: EstimationProblem, path: StateTrajectory, data: MeasurementData) -> dict[str, np.ndarray]:
     """{sensor of the state: (N, m)} residuals along a path in standard deviations."""
-    parts = [found for _, found in residuals(estimation.states, path, readings)]
+    parts = [part for _, part in residuals(estimation.states, path, data)]
     return {name: np.concatenate([x[name] for x in parts]) for name in (parts[0] if parts else ())}
 
 
@@ -133,21 +125,21 @@ def _scale(x: np.ndarray, on: np.ndarray) -> np.ndarray:
     return np.array([BY_MEDIAN * np.median(np.abs(e[k])) if k.any() else 0.0 for e, k in zip(x.T, on.T, strict=True)])
 
 
-def _begun(belief: GaussianState, found: Smoothed) -> int:
-    """Number of readings that the first state takes, of which next to nothing was known before."""
-    before, after = np.diagonal(belief.P), found.covariances.part(slice(0, 1)).diagonal()[0]
-    anew = np.concatenate([np.ones(belief.path.layout.n_states), belief.path.layout.unknown_starts])
-    return round(float(anew @ np.clip(1.0 - after / before, 0.0, 1.0)))
+def _initial_dof(prior: GaussianState, solution: Smoothed) -> int:
+    """Number of measurements that determine the first state, of which the prior says next to nothing."""
+    before, after = np.diagonal(prior.P), solution.covariances.part(slice(0, 1)).diagonal()[0]
+    free = np.concatenate([np.ones(prior.path.layout.n_states), prior.path.layout.unknown_starts])
+    return round(float(free @ np.clip(1.0 - after / before, 0.0, 1.0)))
 
 
-def _condensed(
-    equations: Linearised, found: Smoothed, readings: MeasurementData, at: int
+def _marginalized(
+    equations: Linearised, solution: Smoothed, data: MeasurementData, at: int
 ) -> tuple[GaussianState, float]:
-    """(the state of instant `at` from all before it, without what it reads itself; the squares of those before)."""
-    part, before = slice(0, at + 1), np.arange(at + 1)[:, None] < at
-    some = readings.part(part)
-    some = replace(some, active={name: x & before for name, x in some.active.items()})
-    least = equations.about(found.path.part(part), some)
-    solved = equations.sweep(least, last=True)
-    P, path = solved.covariances.dense()[0], equations.moved(least, solved.step, some)
-    return GaussianState(path.part(slice(at, at + 1)), P), equations.about(path, some).objective
+    """(state of time step `at` given all before it, without its own measurements; χ² of those before)."""
+    before = np.arange(at + 1)[:, None] < at
+    data = data.part(slice(0, at + 1))
+    data = replace(data, active={name: x & before for name, x in data.active.items()})
+    linear = equations.about(solution.path.part(slice(0, at + 1)), data)
+    sweep = equations.sweep(linear, last=True)
+    P, path = sweep.covariances.dense()[0], equations.moved(linear, sweep.step, data)
+    return GaussianState(path.part(slice(at, at + 1)), P), equations.about(path, data).objective

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from pathlib import Path as File
+from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -28,14 +29,14 @@ from sysdyn.estimation.log_checks import (
     warn_of_raised,
     warn_of_run,
 )
-from sysdyn.estimation.measurement_data import Rolling, Survey, opened, read, surveyed
-from sysdyn.estimation.outliers import MOTION, Event
+from sysdyn.estimation.measurement_data import LogStatistics, Parts, SlidingReader, log_parts, open_log, read_log
+from sysdyn.estimation.outliers import Event
 from sysdyn.estimation.outputs import Piece, joined
 from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.run import Run
-from sysdyn.estimation.sliding_window import WRITTEN_NUMBERS, Stage, window_rows, windows
+from sysdyn.estimation.sliding_window import WINDOW_NUMBERS, WRITTEN_NUMBERS, Window, window_rows, windows
 from sysdyn.estimation.state_trajectory import StateTrajectory
-from sysdyn.estimation.streamed_result import Begin, Store, StoredRun
+from sysdyn.estimation.streamed_result import RunWriter, StoredRun
 from sysdyn.estimation.timing import (
     jitter_of,
     stillness,
@@ -46,45 +47,43 @@ from sysdyn.estimation.timing import (
 )
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.problem import Problem
-from sysdyn.offline.options import described
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.program.arrays import float_array, is_count
 
-# Shares of the work that is done when a log is surveyed, and when compiling, learning and writing begin (chosen).
-SURVEYED, COMPILING, LEARNING, WRITING = 0.01, 0.05, 0.15, 0.99
-# Instants over which densities are learnt, at least; most iterations, and gain of the log-likelihood by the number of
-# instants that ends them (chosen).
-LEAST_LEARNT_FROM, ITERATIONS, GAIN_LEFT = 3, 15, 1e-2
+# Shares of the progress when a log is read, and when compiling and learning begin.
+SURVEYED, COMPILING, LEARNING = 0.01, 0.05, 0.15
+# Least time steps from which process noise is learnt; most iterations, and gain of the log-likelihood per time step
+# that ends them (chosen).
+MIN_LEARNT_FROM, ITERATIONS, GAIN_LEFT = 3, 15, 1e-2
 
 
-class OneThread:
-    """A context in which BLAS has one thread.
-
-    Blocks of a chain are too small for more, which wait for each other ten times as long (measured).
-    """
-
-    def __enter__(self) -> None:
-        self._before = [(x, x.get_num_threads()) for x in _libraries()]
-        for x, threads in self._before:
-            if threads > 1:
-                x.set_num_threads(1)
-
-    def __exit__(self, *_: object) -> None:
-        for x, threads in self._before:
-            if threads > 1:
-                x.set_num_threads(threads)
+def single_blas_thread() -> AbstractContextManager:
+    """A context in which BLAS has one thread: small blocks of a chain are ten times slower with more (measured)."""
+    return _thread_pools().limit(limits=1, user_api="blas")
 
 
 @functools.cache
-def _libraries() -> list[Any]:
-    """Controllers of the threads of BLAS."""
-    import_module("scipy.linalg.cython_blas")  # whose library may not be there yet
-    return list(threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers)
+def _thread_pools() -> threadpoolctl.ThreadpoolController:
+    import_module("scipy.linalg.cython_blas")  # loads the library whose threads are limited
+    return threadpoolctl.ThreadpoolController()
+
+
+class SmoothOptions(NamedTuple):
+    """Options of `smooth`, checked."""
+
+    outputs: tuple[Output, ...]
+    coupled: bool = False
+    order: int | None = None
+    density: Any = None
+    start: np.ndarray | None = None
+    robust: bool = True
+    window: int | None = None
+    impacts: bool | None = None
 
 
 @overload
 def smooth(
-    problem: Problem, log: Any, outputs: str | Output | Sequence[Output] = ..., *, out: str | File, **options: Any
+    problem: Problem, log: Any, outputs: str | Output | Sequence[Output] = ..., *, out: str | Path, **options: Any
 ) -> StoredRun: ...
 @overload
 def smooth(
@@ -102,7 +101,7 @@ def smooth(
     robust: bool = True,
     impacts: bool | None = None,
     window: int | None = None,
-    out: str | File | None = None,
+    out: str | Path | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Run | StoredRun:
@@ -124,161 +123,107 @@ def smooth(
     impacts   detect jumps of velocities, such as collisions, and raise the density of the motion there; None: if the
               problem states a stance or a contact. Not with robust=False
     window    rows that are smoothed at a time, with a tenth of overlap; None: as memory allows
-    out       a .csv, .parquet, .npz or .h5 file for the run, of a log of any length: rows are read and smoothed in
-              turn, and memory does not grow with them. A call that was interrupted has left what it did in a folder
-              beside the file, OUT.parts; the same call goes on from there. Gives a `StoredRun` in place of a `Run`
+    out       a .csv, .parquet, .npz or .h5 file for the run, of a log of any length: rows are read, smoothed and
+              written in turn, and memory does not grow with them. The file is replaced when it is complete. Gives a
+              `StoredRun` in place of a `Run`
     progress  called with a text and the share of the work that is done
     options   of `sysdyn.Log`, such as columns= and values=
 
     Raises ProblemError if no sensor tells the states or q̈ is known, FileError and InvalidInput for the log, FileError
-    if `out` cannot be written or has a folder of parts of another run. See docs/trajectories.md.
+    if `out` cannot be written. See docs/trajectories.md.
     """
-    wanted = checked_outputs(problem, outputs)
     if window is not None and not is_count(window, 2):
         raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
-    order, window = (x.item() if isinstance(x, np.generic) else x for x in (order, window))
-    impacts = None if impacts is None else bool(impacts)
-    first = first_position(problem, start)
-    asked = Request(wanted, bool(coupled), order, density, first, bool(robust), window, impacts)
-    if out is not None:
-        return smooth_into(problem, opened(problem, log, **options), out, asked, progress)
-    told, readings = Stages(progress), read(problem, log, **options)
-    with OneThread():
-        survey = Survey.of(readings)
-        run, scales, estimation = _smoothed(problem, readings, survey, asked, told)
-        shares = dropped_shares(problem, len(run), run.events, run.missing)
+    settings = SmoothOptions(
+        checked_outputs(problem, outputs), coupled, order, density, first_position(problem, start), robust, window,
+        impacts,
+    )  # fmt: skip
+    if out is None:
+        return smooth_log(problem, open_log(problem, log, **options), settings, progress)
+    with RunWriter(out) as writer:
+        return smooth_log(problem, open_log(problem, log, **options), settings, progress, writer)
+
+
+@overload
+def smooth_log(
+    problem: Problem, log: Log, options: SmoothOptions, progress: Progress | None = ..., writer: None = ...
+) -> Run: ...
+@overload
+def smooth_log(
+    problem: Problem, log: Log, options: SmoothOptions, progress: Progress | None, writer: RunWriter
+) -> StoredRun: ...
+def smooth_log(
+    problem: Problem, log: Log, options: SmoothOptions, progress: Progress | None = None,
+    writer: RunWriter | None = None,
+) -> Run | StoredRun:  # fmt: skip
+    """`smooth` of a log that is held in memory, or read in turn and written."""
+    stages = Stages(progress)
+    stages.report("reading the log", SURVEYED)
+    data = [read_log(problem, log)] if writer is None else []
+    parts = partial(log_parts, problem, log) if writer is not None else partial(iter, data)
+    with single_blas_thread():
+        statistics = LogStatistics.of(parts)
+        estimation, run, scales = _smoothed(problem, parts, statistics, options, stages, writer)
+        summary = run.statistics if writer is None else writer.statistics
+        shares = dropped_shares(problem, summary)
         if noise := raised_noise(problem, shares, scales):
             warn_of_raised(problem, shares, noise)
             problem = with_noise(problem, noise)
-            run, _, _ = _smoothed(problem, readings, survey, asked, told)
-            shares = dropped_shares(problem, len(run), run.events, run.missing)
-        sample = without_stale(survey.sample, estimation.still)
-        warn_of_stale(survey.sample, estimation.still)
-        warn_of_jitter(run.jitter, survey.sample.t)
-        if density is None:
-            warn_of_noise(problem, with_jitter(problem, sample, run.jitter), run.order, shares)
-        warn_of_biases(problem, {m.name: run.bias(m.name)[0] for m in problem.biased})
-        impacts_found = sum(e.measurement == MOTION for e in run.events)
-        warn_of_run(problem, shares, run.fit, impacts_found, estimation.has_contacts)
-        return run
+            estimation, run, _ = _smoothed(problem, parts, statistics, options, stages, writer)
+            summary = run.statistics if writer is None else writer.statistics
+            shares = dropped_shares(problem, summary)
+        sample = without_stale(statistics.sample, estimation.still)
+        warn_of_stale(statistics.sample, estimation.still)
+        warn_of_jitter(estimation.jitter, statistics.sample.t)
+        if options.density is None:
+            sample = with_jitter(problem, sample, estimation.jitter)
+            warn_of_noise(problem, sample, estimation.motion.order, shares)
+        warn_of_biases(problem, summary.first_biases)
+        warn_of_run(problem, shares, summary, estimation.has_contacts)
+        return run if writer is None else writer.close()
 
 
 def _smoothed(
-    problem: Problem, readings: MeasurementData, survey: Survey, asked: Request, told: Stages
-) -> tuple[Run, list[dict[str, np.ndarray]], EstimationProblem]:  # fmt: skip
-    """(the run of readings, `Window.scales` of its windows, its trajectory)."""
-    estimation, kappa, learnt = _begun(problem, survey, asked, told)
-    belief, chosen = estimation.initial_state(readings, asked.start, kappa)
-    after, n = Stage(0, belief), asked.window or window_rows(estimation)
-    pieces, events, gaps = list[Piece](), list[Event](), Counter[str]()
-    left, scales = dict[str, list[np.ndarray]](), list[dict[str, np.ndarray]]()
-    for x in windows(estimation, kappa, after, survey.rows, readings.rows, n, asked.robust, told, learnt):
-        pieces, events, after = [*pieces, *x.pieces], [*events, *x.events], x.after
-        gaps.update(x.missing)
-        scales.append(x.scales)
-        for name, e in x.residuals.items():
-            left.setdefault(name, []).append(e)
-    run = joined(estimation, pieces, events, chosen, kappa, gaps, (after.squares, after.freedoms))
-    run = replace(run, _residuals={name: np.concatenate(e) for name, e in left.items()})
-    return run, scales, estimation
-
-
-class Request(NamedTuple):
-    """Options of `smooth` that decide the run of a log."""
-
-    outputs: tuple[Output, ...]
-    coupled: bool = False
-    order: int | None = None
-    density: Any = None
-    start: np.ndarray | None = None
-    robust: bool = True
-    window: int | None = None
-    impacts: bool | None = None
-
-    def identity(self, problem: Problem) -> dict[str, str | None]:
-        """{what: identity} of a request to a problem; None if an output or a measurement has no description."""
-        about = described(self.outputs, problem.model, placed=True)
-        density = None if self.density is None else process_noise.by_joint(problem.model, self.density).tolist()
-        start = None if self.start is None else self.start.tolist()
-        return {
-            "problem": problem.digest, "list of outputs": None if about is None else json.dumps(about),
-            "choice of options": json.dumps(
-                [self.coupled, self.order, density, start, self.robust, self.window, self.impacts]
-            ),
-        }  # fmt: skip
-
-
-def smooth_into(
-    problem: Problem, log: Log, out: str | File, asked: Request, progress: Progress | None = None,
-    seen: Callable[[Mapping[str, np.ndarray]], None] | None = None,
-) -> StoredRun:  # fmt: skip
-    """`smooth` of a log that is not held in memory, into a file. seen: told of the arrays of successive rows."""
-    told = Stages(progress)
-    told.report("reading the log", SURVEYED)
-    survey = surveyed(problem, log)
-    store = Store(out, {"log": survey.digest, **asked.identity(problem)})
-    try:
-        with OneThread():
-            noise = store.motion.noise if store.motion is not None else {}
-            own = with_noise(problem, noise) if noise else problem
-            estimation, resumed = _written(own, log, survey, store, asked, told, noise)
-            shares, scales, fit, impacts, biases = store.checked(own, asked.coupled)
-            if not noise and (noise := raised_noise(problem, shares, scales)):
-                warn_of_raised(problem, shares, noise)
-                store.remove()
-                own = with_noise(problem, noise)
-                estimation, resumed = _written(own, log, survey, store, asked, told, noise)
-                shares, _, fit, impacts, biases = store.checked(own, asked.coupled)
-            warn_of_stale(survey.sample, estimation.still)
-            warn_of_jitter(estimation.jitter, survey.sample.t)
-            sample = without_stale(survey.sample, estimation.still)
-            if asked.density is None:
-                warn_of_noise(own, with_jitter(own, sample, estimation.jitter), estimation.motion.order, shares)
-            warn_of_biases(own, biases)
-            warn_of_run(own, shares, fit, impacts, estimation.has_contacts)
-        told.report("writing the file", WRITING)
-        return store.finish(own, asked.coupled, resumed, seen, estimation.jitter)
-    except BaseException:
-        if not store.kept:
-            store.remove()
-        raise
-
-
-def _written(
-    problem: Problem, log: Log, survey: Survey, store: Store, asked: Request, told: Stages,
-    noise: Mapping[str, np.ndarray],
-) -> tuple[EstimationProblem, int]:  # fmt: skip
-    """Complete the windows in the store; (trajectory, rows of an earlier call). noise: raised ones of `problem`."""
-    before = store.motion
-    if before is not None:
-        asked = asked._replace(order=before.order, density=before.density)
-    estimation, kappa, learnt = _begun(problem, survey, asked, told)
-    if before is None:
-        belief, chosen = estimation.initial_state(survey.first, asked.start, kappa)
-        window = asked.window or window_rows(estimation, WRITTEN_NUMBERS)
-        before = Begin(estimation.motion.order, kappa, window, chosen, noise)
-        store.begin(before, Stage(0, belief))
-    stage, part = store.stage(estimation.layout), Rolling(problem, log).part
-    run = (before.window, asked.robust, told, learnt if not stage.row else None)
-    for x in windows(estimation, kappa, stage, survey.rows, part, *run):
-        fit = (x.after.squares, x.after.freedoms)
-        found = joined(estimation, x.pieces, x.events, before.chosen, kappa, x.missing, fit)
-        store.add(found, x.scales, x.after)
-    return estimation, stage.row
-
-
-def _begun(
-    problem: Problem, survey: Survey, asked: Request, told: Stages
-) -> tuple[EstimationProblem, np.ndarray, StateTrajectory | None]:  # fmt: skip
-    """(trajectory, densities of its motion, path of the first instants from which they were learnt, if they were)."""
-    told.report("compiling the equations of an instant", COMPILING)
-    estimation, kappa, known = with_motion(
-        problem, asked.outputs, asked.coupled, asked.order, asked.density, survey, asked.impacts
+    problem: Problem, parts: Parts, statistics: LogStatistics, options: SmoothOptions, stages: Stages,
+    writer: RunWriter | None,
+) -> tuple[EstimationProblem, Run, list[dict[str, np.ndarray]]]:  # fmt: skip
+    """(the estimation problem, the run, of its last window if it is written, and `Window.scales` of all windows)."""
+    if writer is not None:
+        writer.clear()
+    stages.report("compiling the equations of an instant", COMPILING)
+    estimation, kappa, determined = with_motion(
+        problem, options.outputs, options.coupled, options.order, options.density, statistics, options.impacts
     )  # fmt: skip
-    told.report("learning how the robot moves", LEARNING)
-    kappa, learnt = _learnt(estimation, kappa, survey.first, asked.start, known)
-    _tell_gap(estimation, kappa, survey.gap)
-    return estimation, kappa, learnt
+    stages.report("learning how the robot moves", LEARNING)
+    kappa, initial = _learned(estimation, kappa, statistics.first, options.start, determined)
+    _warn_of_gap(estimation, kappa, statistics.gap)
+    state, fixed = estimation.initial_state(statistics.first, options.start, kappa)
+    n = options.window or window_rows(estimation, WINDOW_NUMBERS if writer is None else WRITTEN_NUMBERS)
+    reader, collected, scales = SlidingReader(parts()), list[Window](), list[dict[str, np.ndarray]]()
+    for window in windows(estimation, kappa, state, statistics.rows, reader, n, options.robust, stages, initial):
+        scales.append(window.scales)
+        if writer is None:
+            collected.append(window)
+        else:
+            collected = [window]
+            writer.add(_run(estimation, collected, fixed, kappa))
+    return estimation, _run(estimation, collected, fixed, kappa), scales
+
+
+def _run(
+    estimation: EstimationProblem, windows: Sequence[Window], gauge_fixed: tuple[str, ...], kappa: np.ndarray
+) -> Run:
+    """The run of successive windows."""
+    pieces, events, gaps = list[Piece](), list[Event](), Counter[str]()
+    residuals = dict[str, list[np.ndarray]]()
+    for window in windows:
+        pieces += window.pieces
+        events += window.events
+        gaps.update(window.missing)
+        for name, e in window.residuals.items():
+            residuals.setdefault(name, []).append(e)
+    run = joined(estimation, pieces, events, gauge_fixed, kappa, gaps, windows[-1].fit)
+    return replace(run, _residuals={name: np.concatenate(e) for name, e in residuals.items()})
 
 
 def first_position(problem: Problem, start: ArrayLike | None) -> np.ndarray | None:
@@ -308,7 +253,7 @@ def with_motion(
     coupled: bool,
     order: int | None,
     density: Any,
-    log: Survey,
+    log: LogStatistics,
     impacts: bool | None = None,
 ) -> tuple[EstimationProblem, np.ndarray, np.ndarray]:
     """(trajectory, κ (nv,), (nv,) bool: known), of the order and the densities that the encoders find likelier.
@@ -332,19 +277,20 @@ def with_motion(
     return estimation, np.where(stated, given, kappa), known | stated
 
 
-def _learnt(
-    estimation: EstimationProblem, kappa: np.ndarray, part: MeasurementData, first: np.ndarray | None, known: np.ndarray
-) -> tuple[np.ndarray, StateTrajectory | None]:
-    """(densities κ (nv,), unknown ones learnt from the first instants of a log; the path of these, None without it)."""
-    if known.all() or len(part.t) < LEAST_LEARNT_FROM:
+def _learned(
+    estimation: EstimationProblem, kappa: np.ndarray, data: MeasurementData, start: np.ndarray | None,
+    determined: np.ndarray,
+) -> tuple[np.ndarray, StateTrajectory | None]:  # fmt: skip
+    """(densities κ (nv,), the others learnt from the first rows of a log; the trajectory of these, None without it)."""
+    if determined.all() or len(data.t) < MIN_LEARNT_FROM:
         return kappa, None
-    learning = Learning(estimation, kappa, part, first, True, (), known)
-    found, _, _ = learning.run(ITERATIONS, GAIN_LEFT)
-    return learning.motion(found.x), found.path
+    learning = Learning(estimation, kappa, data, start, True, (), determined)
+    point, _, _ = learning.run(ITERATIONS, GAIN_LEFT)
+    return learning.motion(point.x), point.path
 
 
-def _tell_gap(estimation: EstimationProblem, kappa: np.ndarray, gap: tuple[float, float] | None) -> None:
-    """Warn of the longest gap of a log that the motion does not bridge."""
+def _warn_of_gap(estimation: EstimationProblem, kappa: np.ndarray, gap: tuple[float, float] | None) -> None:
+    """Warn of the longest gap of a log that the process model does not bridge."""
     if gap is None:
         return
     nv, half = estimation.model.nv, np.array([0.5 * (gap[1] - gap[0])])

@@ -176,17 +176,17 @@ UNTOLD = {
 def test_coordinates_that_nothing_tells_are_named(sensors, coupled):
     problem, log = floating(*sensors)
     run = sd.smooth(problem, log, coupled=coupled)
-    assert sorted(run.chosen) == sorted(f"joint0 {x}" for x in UNTOLD[sensors])
-    assert ("nothing in the log tells these" in repr(run)) == bool(UNTOLD[sensors])
+    assert sorted(run.gauge_fixed) == sorted(f"joint0 {x}" for x in UNTOLD[sensors])
+    assert ("not observable in the log" in repr(run)) == bool(UNTOLD[sensors])
     assert all(np.isfinite(x).all() for x in run.arrays().values())
-    if run.chosen and "foot" not in sensors:  # they are chosen at the start, and drift from there
+    if run.gauge_fixed and "foot" not in sensors:  # they are chosen at the start, and drift from there
         assert run.std("q")[0, 3:6].max() < 1e-5 and run.std("q")[-1, 3:6].min() > 0.1
 
 
 def test_a_base_whose_joint_is_turned():
     problem, log = floating("enc", "gyro", "acc", "foot", turned=True)
     run = sd.smooth(problem, log)
-    assert len(run.chosen) == 4 and any("yaw" in x for x in run.chosen)
+    assert len(run.gauge_fixed) == 4 and any("yaw" in x for x in run.gauge_fixed)
 
 
 def test_readings_that_are_missing():

@@ -15,7 +15,7 @@ from sysdyn.estimation import process_noise
 from sysdyn.estimation.ekf import Filter
 from sysdyn.estimation.gauss_newton import Smoother
 from sysdyn.estimation.linearization import Linearised
-from sysdyn.estimation.measurement_data import Survey, read
+from sysdyn.estimation.measurement_data import LogStatistics, read_log
 from sysdyn.estimation.process_model import covariance, transition
 from sysdyn.estimation.quantisation import quantisation_noise
 from sysdyn.estimation.residuals import CHI2_THRESHOLD
@@ -89,8 +89,8 @@ def test_the_likelihood_is_that_of_the_innovations():
     """Of the filter, with the determinants of their covariances."""
     problem, log = drawn(25, 0)
     found = sd.learn_noise(problem, log, "encoders", order=3, robust=False, iterations=1)
-    readings = read(problem, log)
-    estimation, kappa, _ = with_motion(problem, (), False, 3, None, Survey.of(readings))
+    readings = read_log(problem, log)
+    estimation, kappa, _ = with_motion(problem, (), False, 3, None, LogStatistics.of(lambda: [readings]))
     belief, _ = estimation.initial_state(readings, None, kappa)
     filter_, total = Filter(estimation.layout, estimation.kinematic, kappa, gate=False), 0.0
     for k, t in enumerate(readings.t):
@@ -285,9 +285,11 @@ def test_orders_are_compared_by_the_same_readings(rows):
 def test_densities_follow_from_the_expected_squares_of_noise():
     """Of a base and a joint, whose covariances of two instants are those of one dense system; and of a bias."""
     problem, log = floating("enc", "gyro", "acc", "mocap")
-    readings = read(problem, log).rows(0, 9)
+    readings = read_log(problem, log).part(slice(0, 9))
     joints = problem.model.nv - 6
-    estimation, kappa, _ = with_motion(problem, (), False, 3, [40.0] * 6 + [4e4] * joints, Survey.of(readings))
+    estimation, kappa, _ = with_motion(
+        problem, (), False, 3, [40.0] * 6 + [4e4] * joints, LogStatistics.of(lambda: [readings])
+    )
     belief, _ = estimation.initial_state(readings, None, kappa)
     equations = Linearised(estimation.layout, estimation.kinematic, kappa, belief, estimation.gauge_directions)
     least, _ = Smoother(equations, False).solve(estimation.initial_trajectory(belief, readings, kappa), readings)

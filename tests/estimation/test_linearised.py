@@ -13,7 +13,7 @@ from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.gauge_freedom import Unseen
 from sysdyn.estimation.gauss_newton import Smoother
 from sysdyn.estimation.linearization import Linearised
-from sysdyn.estimation.measurement_data import read
+from sysdyn.estimation.measurement_data import read_log
 from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.state_trajectory import StateTrajectory
 
@@ -41,8 +41,8 @@ def estimation(kind: str, order: int):
     t = np.array([0.0, 0.01, 0.03, 0.04])
     q, qd, qdd = model.random_state(seed=2, batch=INSTANTS)
     shown = sd.predict(problem, q, qd, qdd, state_sensors=True)
-    readings = read(problem, {"t": t, **{k: x for k, x in shown.items() if k in {m.name for m in problem.valued} or k in
-                                         ("encoders", "gyro", "foot")}})  # fmt: skip
+    names = {"encoders", "gyro", "foot", *(m.name for m in problem.valued)}
+    readings = read_log(problem, {"t": t, **{k: x for k, x in shown.items() if k in names}})
     found = EstimationProblem(problem, ("tau",), 0.04, order, False)
     rates = rng.standard_normal((INSTANTS, order - 1, model.nv))
     path = StateTrajectory(found.layout, t, q, rates, rng.standard_normal((INSTANTS, found.layout.n_biases)))
@@ -111,7 +111,7 @@ def flying(n: int, resting: bool) -> tuple[Linearised, StateTrajectory, Measurem
         q.append(model.integrate(q[-1], step * twist))
     qdd = 4.0 * size * np.cos(4.0 * t[:, None] + phase) * (not resting)
     shown = sd.predict(problem, np.array(q[:-1:10]), rates(t), qdd, state_sensors=True, seed=0)
-    readings = read(problem, {"t": t, **{name: shown[name] for name in ("gyro", "speed", "acc")}})
+    readings = read_log(problem, {"t": t, **{name: shown[name] for name in ("gyro", "speed", "acc")}})
     own, kappa = EstimationProblem(problem, (), float(t[-1]), 3, False), np.full(6, 30.0)
     belief, _ = own.initial_state(readings, None, kappa)
     equations = Linearised(own.layout, own.kinematic, kappa, belief, own.gauge_directions)
@@ -181,7 +181,7 @@ def test_a_linear_problem_takes_one_sweep_and_one_after_each_round():
     model, t = sd.chain(3, seed=1), 2e-3 * np.arange(40)
     problem = sd.Problem(model, [sd.JointPosition("all", noise=1e-3, name="encoders"), sd.ExternalWrench("all")])
     q = np.sin(np.outer(t, [3.0, 4.0, 5.0])) + 1e-3 * np.random.default_rng(0).standard_normal((40, 3))
-    readings, own = read(problem, {"t": t, "encoders": q}), EstimationProblem(problem, (), 0.08, 3, False)
+    readings, own = read_log(problem, {"t": t, "encoders": q}), EstimationProblem(problem, (), 0.08, 3, False)
     kappa = np.full(3, 10.0)
     belief, _ = own.initial_state(readings, None, kappa)
     equations = Counted(own.layout, own.kinematic, kappa, belief)

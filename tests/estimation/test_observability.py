@@ -45,7 +45,7 @@ def test_sensors_without_readings_tell_nothing():
     log = {**log, "mocap": np.full((N, 3), np.nan)}
     names = {f"joint0 {x}" for x in ("position x", "position y", "position z", "yaw")}
     assert set(sd.observability(problem, log).chosen) == names
-    assert set(sd.smooth(problem, log).chosen) == names
+    assert set(sd.smooth(problem, log).gauge_fixed) == names
 
 
 def test_a_joint_without_readings():
@@ -60,9 +60,9 @@ def test_biases_that_pass_for_tilt(coupled):
     problem, log = biased("enc", "gyro", "acc", "foot")
     found = sd.observability(problem, log, coupled=coupled)
     run = sd.smooth(problem, log, coupled=coupled)
-    names = {x for x in run.untold if x.startswith("bias")}
+    names = {x for x in run.unobserved if x.startswith("bias")}
     assert names == {x.terms[0].name for x in found.biases} == {"bias of acc: a_x", "bias of acc: a_y"}
-    assert set(run.chosen) == set(found.chosen)
+    assert set(run.gauge_fixed) == set(found.chosen)
     for direction in found.biases:  # 1 m/s² is a tilt of 1/9.81, which noise of the foot takes half of
         tilts = [abs(x.amount) for x in direction.terms[1:] if x.name.startswith("q(") and x.unit == "rad"]
         assert tilts and 0.03 < max(tilts) < 1.2 / 9.81

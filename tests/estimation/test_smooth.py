@@ -510,7 +510,9 @@ def test_where_to_start():
            for k, s in (("encoders", 1e-3), ("gyro", 5e-3), ("acc", 0.05))}}  # fmt: skip
     run = sd.smooth(problem, log, start=start)
     assert (
-        len(run.chosen) == 4 and sum("position" in x for x in run.chosen) == 3 and any("yaw" in x for x in run.chosen)
+        len(run.gauge_fixed) == 4
+        and sum("position" in x for x in run.gauge_fixed) == 3
+        and any("yaw" in x for x in run.gauge_fixed)
     )
     off = model.difference(q, run.q)
     assert np.abs(off[:, :6]).max() < 0.03

@@ -1,4 +1,4 @@
-"""Runs that are written while a log is read: the same numbers as in memory, and what an interruption leaves."""
+"""Runs that are written while a log is read: the numbers of a run in memory, and interruptions."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ import csv
 import functools
 import weakref
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy
-from sources import changed_copy
 
 import sysdyn as sd
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import FileError, InvalidInput, LogWarning
 from sysdyn.estimation import process_noise
-from sysdyn.estimation.measurement_data import Rolling, Survey, read, surveyed
-from sysdyn.files.sources import PACKAGE, sources_digest
+from sysdyn.estimation.measurement_data import LogStatistics, SlidingReader, log_parts, read_log
 from sysdyn.files.table_writers import WRITERS
-from sysdyn.offline import cache_key as key
 
 ROWS, WINDOW = 240, 60
 OUTLIER = 150
@@ -53,9 +47,13 @@ def whole() -> sd.Run:
     return sd.smooth(*arm(), ["tau"], **OPTIONS)
 
 
-def read_back(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path) as file:
-        return dict(file)
+def assert_same(stored: sd.StoredRun, run: sd.Run) -> None:
+    """The file has the arrays of a run in memory."""
+    with np.load(stored.path) as file:
+        found, arrays = dict(file), run.arrays()
+    assert set(found) == set(arrays)
+    for name, x in arrays.items():
+        np.testing.assert_array_equal(found[name].reshape(x.shape), x, err_msg=name)
 
 
 class Interrupted(Exception):
@@ -80,18 +78,15 @@ def test_the_numbers_are_those_of_a_run_in_memory(tmp_path):
     stored = sd.smooth(
         *arm(), ["tau"], out=tmp_path / "run.npz", progress=lambda what, share: told.append(share), **OPTIONS
     )
-    found, arrays = read_back(stored.path), run.arrays()
-    assert set(found) == set(arrays)
-    for name, x in arrays.items():
-        np.testing.assert_array_equal(found[name].reshape(x.shape), x, err_msg=name)
+    assert_same(stored, run)
     assert sorted(x.name for x in tmp_path.iterdir()) == ["run.events.csv", "run.npz"]
     assert len(told) > 5 and told == sorted(told) and told[-1] < 1.0
-    assert (len(stored), stored.resumed, stored.order, stored.motion) == (ROWS, 0, run.order, run.motion)
+    assert (len(stored), stored.order, stored.motion) == (ROWS, run.order, run.motion)
     assert stored.chi2() == run.chi2() and stored.redundancy == run.redundancy
-    assert stored.chi2_band() == run.chi2_band() and stored.untold == run.untold and stored.missing == run.missing
-    for mine, theirs in zip(stored.tables(), run.tables(), strict=True):  # but for medians of σ
-        assert mine.title == theirs.title
-        assert [(*x[:3], *x[4:]) for x in mine.rows] == [(*x[:3], *x[4:]) for x in theirs.rows]
+    assert (
+        stored.chi2_band() == run.chi2_band() and stored.unobserved == run.unobserved and stored.missing == run.missing
+    )
+    assert stored.tables() == run.tables()
     assert repr(stored).splitlines()[:-1] == repr(run).splitlines() and str(stored.path) in repr(stored)
 
 
@@ -110,15 +105,15 @@ def test_dropped_readings_are_in_a_file_beside(tmp_path):
 def test_kinds_of_files(suffix, tmp_path):
     pytest.importorskip({".parquet": "pyarrow"}.get(suffix, "h5py" if suffix.startswith(".h") else "numpy"))
     stored = sd.smooth(*arm(), ["tau"], out=tmp_path / f"run{suffix}", **OPTIONS)
-    assert stored.path.stat().st_size > 0 and not stored.path.with_name(f"run{suffix}.parts").exists()
+    assert stored.path.stat().st_size > 0
 
 
-def test_a_survey_in_turn_is_that_of_all_rows():
+def test_statistics_of_chunks_are_those_of_all_rows():
     """Chunks of a few rows, and stretches shorter than the log."""
     problem, log = arm(5 * process_noise.STRETCH)
-    readings = read(problem, log)
-    mine = surveyed(problem, Log(log, problem, states="unknown", rows=37))
-    other = Survey.of(readings)
+    readings = read_log(problem, log)
+    mine = LogStatistics.of(lambda: log_parts(problem, Log(log, problem, states="unknown", rows=37)))
+    other = LogStatistics.of(lambda: [readings])
     assert (mine.rows, mine.begin, mine.end, mine.gap) == (other.rows, other.begin, other.end, other.gap)
     for a, b in ((mine.first, other.first), (mine.sample, other.sample)):
         np.testing.assert_array_equal(a.t, b.t)
@@ -126,12 +121,14 @@ def test_a_survey_in_turn_is_that_of_all_rows():
             assert x.keys() == y.keys() and all(np.array_equal(x[name], y[name]) for name in x)
     assert len(mine.sample.t) == 4 * process_noise.STRETCH
     assert all(np.array_equal(x, other.measured[name]) for name, x in mine.measured.items())
-    rolling = Rolling(problem, Log(log, problem, states="unknown", rows=37))
+    reader = SlidingReader(log_parts(problem, Log(log, problem, states="unknown", rows=37)))
     for at, end in ((0, 50), (30, 80), (200, 201), (239, ROWS)):
-        part = rolling.part(at, end)
+        part = reader.rows(at, end)
         np.testing.assert_array_equal(part.t, readings.t[at:end])
         for name, x in part.active.items():
             np.testing.assert_array_equal(x, readings.active[name][at:end])
+    with pytest.raises(FileError, match="when it was first read"):
+        reader.rows(ROWS, len(readings.t) + 1)
 
 
 # ---- partitions ------------------------------------------------------------------------------------------------------
@@ -163,13 +160,9 @@ def test_partitions_of_dask_are_computed_in_turn_and_give_the_same_run(tmp_path,
 
     parts = [delayed(partition, pure=False)(at) for at in range(0, ROWS, size)]
     log = dask_frames.from_delayed(parts, meta=rows.iloc[:0], verify_meta=False)
-    with pytest.raises(Interrupted):
-        sd.smooth(arm()[0], log, ["tau"], out=tmp_path / "run.npz", progress=interrupted("121"), **OPTIONS)
     stored = sd.smooth(arm()[0], log, ["tau"], out=tmp_path / "run.npz", **OPTIONS)
-    assert stored.resumed == 120 and most <= 3
-    found, arrays = read_back(stored.path), whole().arrays()
-    for name, x in arrays.items():
-        np.testing.assert_array_equal(found[name].reshape(x.shape), x, err_msg=name)
+    assert most <= 3
+    assert_same(stored, whole())
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of dask, by pandas
@@ -194,86 +187,22 @@ def test_a_list_is_a_log_of_its_parts():
 
 def test_options_may_be_scalars_of_numpy(tmp_path):
     options = {"window": np.int64(WINDOW), "order": np.int64(3), "robust": np.True_, "coupled": np.False_}
-    sd.smooth(*arm(), ["tau"], out=tmp_path / "run.npz", **options)
-    found = read_back(tmp_path / "run.npz")
-    for name, x in whole().arrays().items():
-        np.testing.assert_array_equal(found[name].reshape(x.shape), x, err_msg=name)
+    assert_same(sd.smooth(*arm(), ["tau"], out=tmp_path / "run.npz", **options), whole())
 
 
 # ---- interruptions ---------------------------------------------------------------------------------------------------
 
 
-def test_a_second_call_goes_on_where_the_first_ended(tmp_path):
+@pytest.mark.parametrize("before", [None, b"mine"])
+def test_an_interrupted_call_leaves_the_files_as_they_were(before, tmp_path):
     out = tmp_path / "run.npz"
-    out.write_bytes(b"mine")
+    if before is not None:
+        out.write_bytes(before)
+        out.with_suffix(".events.csv").write_bytes(before)
+    files = {x: x.read_bytes() for x in tmp_path.iterdir()}
     with pytest.raises(Interrupted):
         sd.smooth(*arm(), ["tau"], out=out, progress=interrupted("121"), **OPTIONS)
-    assert out.read_bytes() == b"mine" and len(list((tmp_path / "run.npz.parts").glob("rows_*"))) == 2
-    seen = []
-    stored = sd.smooth(*arm(), ["tau"], out=out, progress=lambda what, share: seen.append(what), **OPTIONS)
-    assert stored.resumed == 120 and [x for x in seen if "smoothing" in x] == [
-        "smoothing rows 121 to 180 of 240", "smoothing rows 181 to 240 of 240",
-    ]  # fmt: skip
-    found, arrays = read_back(out), whole().arrays()
-    for name, x in arrays.items():
-        np.testing.assert_array_equal(found[name].reshape(x.shape), x, err_msg=name)
-    assert stored.chi2() == whole().chi2() and stored.redundancy == whole().redundancy
-    assert not (tmp_path / "run.npz.parts").exists()
-
-
-def test_parts_of_another_run_are_named(tmp_path):
-    problem, log = arm()
-    out = tmp_path / "run.csv"
-    with pytest.raises(Interrupted):
-        sd.smooth(problem, log, ["tau"], out=out, progress=interrupted("61"), **OPTIONS)
-    before = sorted((tmp_path / "run.csv.parts").iterdir())
-    noisier = sd.Problem(problem.model, [
-        sd.JointPosition("all", noise=2e-3, name="encoders"), *problem.measurements[1:]
-    ])  # fmt: skip
-    calls = {
-        "another log": (problem, {**log, "t": 2.0 * log["t"]}, ["tau"], OPTIONS),
-        "another problem": (noisier, log, ["tau"], OPTIONS),
-        "another list of outputs": (problem, log, ["tau", "fx"], OPTIONS),
-        "another choice of options": (problem, log, ["tau"], {**OPTIONS, "robust": False}),
-    }
-    for what, (p, x, outputs, options) in calls.items():
-        with pytest.raises(FileError, match=f"run.csv.parts holds .* {what}. Delete the folder to begin anew"):
-            sd.smooth(p, x, outputs, out=out, **options)
-    assert sorted((tmp_path / "run.csv.parts").iterdir()) == before and not out.exists()
-    (tmp_path / "run.csv.parts" / "run.json").write_text("[]")
-    with pytest.raises(FileError, match="holds no parts of a run"):
-        sd.smooth(problem, log, ["tau"], out=out, **OPTIONS)
-
-
-@pytest.mark.parametrize("changed", [
-    "program/graph.py", "sparse/lu.py", "codegen/llvm/compile.py", "recursions/generate.py", "reference/rnea.py",
-    "problem.py", "passes.py", "online/solver.py", "files/tables.py", "estimation/kalman_smoother.py",
-    "numpy", "scipy", None,
-])  # fmt: skip
-def test_parts_of_another_version_are_named(changed, tmp_path, monkeypatch):
-    out = tmp_path / "run.csv"
-    with pytest.raises(Interrupted):
-        sd.smooth(*arm(), ["tau"], out=out, progress=interrupted("61"), **OPTIONS)
-    if changed in ("numpy", "scipy"):
-        monkeypatch.setattr({"numpy": np, "scipy": scipy}[changed], "__version__", "9.9.9")
-    else:
-        parts = [x.name for x in PACKAGE.iterdir() if x.is_dir() or x.suffix == ".py"]
-        package = changed_copy(tmp_path / "sysdyn", parts, changed)
-        monkeypatch.setattr(key, "sources_digest", partial(sources_digest, package=package))
-    if changed is None:
-        assert sd.smooth(*arm(), ["tau"], out=out, **OPTIONS).resumed == WINDOW
-        return
-    with pytest.raises(FileError, match="another version of sysdyn"):
-        sd.smooth(*arm(), ["tau"], out=out, **OPTIONS)
-
-
-def test_functions_without_a_description_leave_nothing(tmp_path):
-    problem, log = arm()
-    own = problem + sd.StateFunction("sum", lambda ctx: [ctx.q[0] + ctx.q[1]], noise=0.1)
-    with pytest.raises(Interrupted):
-        sd.smooth(own, {**log, "sum": np.zeros((ROWS, 1))}, out=tmp_path / "run.csv", progress=interrupted("61"),
-                  **OPTIONS)  # fmt: skip
-    assert not list(tmp_path.iterdir())
+    assert {x: x.read_bytes() for x in tmp_path.iterdir()} == files
 
 
 @pytest.mark.parametrize(

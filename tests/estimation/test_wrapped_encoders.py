@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.errors import LogWarning
-from sysdyn.estimation.measurement_data import read
+from sysdyn.estimation.measurement_data import read_log
 
 NOISE, STEP = 1e-3, 2e-3
 TURN = 2.0 * np.pi
@@ -194,7 +194,7 @@ def test_outliers_of_any_density_change_no_turns(wraps):
         log = np.where(missing, np.nan, (WRAPS["[0, 2π)"](y) if wraps else y) + spikes * rng.uniform(-7.0, 7.0, n))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LogWarning)
-            found = read(problem, {"t": t, "enc": log[:, None]}, rows=int(rng.integers(50, n))).y["enc"][:, 0]
+            found = read_log(problem, {"t": t, "enc": log[:, None]}, rows=int(rng.integers(50, n))).y["enc"][:, 0]
         turns = (found - y)[~spikes & ~missing] / TURN
         assert np.ptp(np.rint(turns)) == 0.0 and np.abs(turns - np.rint(turns)).max() < 1e-9
         assert wraps or not np.rint(turns[0])
