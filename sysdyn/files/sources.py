@@ -23,10 +23,10 @@ def sources_digest(*parts: str, package: Traversable = PACKAGE) -> str:
 
 
 def _sources(name: str, path: Traversable) -> Iterator[tuple[str, Traversable]]:
-    """(name, file) of a file, or of all Python files below a folder, sorted by name."""
-    if not path.is_dir():
+    """(name, file) of a Python file, or of all those below a folder, sorted by name."""
+    if name.endswith(".py"):
         yield name, path
         return
     for inside in sorted(path.iterdir(), key=lambda x: x.name):
-        if inside.name.endswith(".py") or (inside.is_dir() and inside.name != "__pycache__"):
+        if inside.name.endswith(".py") or ("." not in inside.name and inside.name != "__pycache__" and inside.is_dir()):
             yield from _sources(f"{name}/{inside.name}", inside)

@@ -151,7 +151,6 @@ class AxisJoint(Joint):
         object.__setattr__(self, "axis", unit_axis(self.axis))
 
 
-@dataclass(frozen=True)
 class Revolute(AxisJoint):
     """Rotation by q [rad] about `axis`. q is not wrapped; continuous joints are also of this type."""
 
@@ -166,7 +165,6 @@ class Revolute(AxisJoint):
         return _constant(q, rot_axis(self.axis, q[0])), _constant(q, np.zeros(3))
 
 
-@dataclass(frozen=True)
 class Prismatic(AxisJoint):
     """Translation by q [m] along `axis`."""
 
@@ -206,7 +204,6 @@ class Helical(AxisJoint):
         return rng.uniform(-math.pi, math.pi, (*batch, 1))
 
 
-@dataclass(frozen=True)
 class Cylindrical(AxisJoint):
     """Independent rotation q[0] [rad] about and translation q[1] [m] along `axis`; v = (q̇[0], q̇[1])."""
 
@@ -302,7 +299,6 @@ def _arc(w: Any) -> tuple[Any, Any, Any]:
     return sinc(w), w / 2 * half**2, half**2
 
 
-@dataclass(frozen=True)
 class Spherical(Joint):
     """Ball joint: q is the unit quaternion (x, y, z, w) of the attitude, v = ω [rad/s] in body coordinates."""
 
@@ -334,7 +330,6 @@ class Spherical(Joint):
         return random_quaternion(rng, batch)
 
 
-@dataclass(frozen=True)
 class Free(Joint):
     """Free joint: q = [p; quaternion (x, y, z, w)], p [m] in the parent-side frame; v = [ω; v] in the body; S = 1."""
 
@@ -375,7 +370,6 @@ class Free(Joint):
         return np.concatenate([rng.uniform(-1.0, 1.0, (*batch, 3)), random_quaternion(rng, batch)], axis=-1)
 
 
-@dataclass(frozen=True)
 class Fixed(Joint):
     """Fixed joint without degrees of freedom. It makes the wrench across the joint an unknown of the problem."""
 

@@ -145,7 +145,6 @@ class Quantity(ABC):
         return Group(self.name, shape, self.labels(model), self.units(model), default, self.meaning)
 
 
-@dataclass(frozen=True)
 class JointQuantity(Quantity):
     """A scalar per degree of freedom: (nv,)."""
 
@@ -160,7 +159,6 @@ class JointQuantity(Quantity):
         return [angular if turn.any() else straight for turn in model.joints[i].S[:3].T]
 
 
-@dataclass(frozen=True)
 class JointPositions(Quantity):
     """The position variables of the joints: (nq,)."""
 
@@ -177,7 +175,6 @@ class JointPositions(Quantity):
         return ["1" if k in quaternion else angular if k in joint.angles else straight for k in range(joint.nq)]
 
 
-@dataclass(frozen=True)
 class SpatialQuantity(Quantity):
     """A spatial vector per body in body coordinates, angular part first: (nb, 6)."""
 
@@ -211,7 +208,6 @@ class SpatialQuantity(Quantity):
         return model.body_names
 
 
-@dataclass(frozen=True)
 class JointWrenchQuantity(SpatialQuantity):
     """Wrench across the joint of each body, in body coordinates. Joint names are accepted as well as body names."""
 

@@ -49,7 +49,8 @@ def _matmul(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     rows, columns = (A if A.ndim > 1 else A[None]), (B if B.ndim > 1 else B[:, None])
     if rows.shape[-1] != columns.shape[-2]:
         raise ValueError(f"the shapes {A.shape} and {B.shape} do not fit a product")
-    total = np.zeros((*np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2]), rows.shape[-2], columns.shape[-1]))
+    lead = np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2]) if rows.ndim + columns.ndim > 4 else ()
+    total = np.zeros((*lead, rows.shape[-2], columns.shape[-1]))
     for k in range(rows.shape[-1]):
         total += rows[..., :, k, None] * columns[..., k, None, :]
     total = total if B.ndim > 1 else total[..., 0]

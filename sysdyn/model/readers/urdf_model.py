@@ -110,8 +110,10 @@ def load_urdf(
             I = transform_inertia(I, X_motion(place.E, place.r))
         elif not lumped:
             X = X_motion(place.E, place.r)
+            joint = _joint(j)
+            limits = JointLimits(j.lower, j.upper, j.velocity, j.effort) if joint.nv == 1 else UNLIMITED
             body = builder.add(
-                j.child, j.name, _joint(j), place.body, X, limits=_limits(j), damping=j.damping, friction=j.friction
+                j.child, j.name, joint, place.body, X, limits=limits, damping=j.damping, friction=j.friction
             )
             place = FramePlacement.on_body(body)
         if j.mimic is not None:
@@ -151,11 +153,6 @@ def _separate_joints(fixed_joints: str | Collection[str], robot: UrdfRobot) -> s
     for name in fixed_joints:
         check_among("fixed joint", name, fixed)
     return set(fixed_joints)
-
-
-def _limits(j: UrdfJoint) -> JointLimits:
-    """Limits of a joint with one degree of freedom; other joints have no limits."""
-    return JointLimits(j.lower, j.upper, j.velocity, j.effort) if _joint(j).nv == 1 else UNLIMITED
 
 
 def _joint(j: UrdfJoint) -> Joint:

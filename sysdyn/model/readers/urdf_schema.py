@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from sysdyn.errors import UnknownName
@@ -161,6 +162,7 @@ def _local(name: str) -> str:
     return name.rpartition("}")[2].rpartition(":")[2]
 
 
+@cache
 def _is_misplaced(parent: str, tag: str) -> bool:
     """True if a child is a mistake and not an extension: its name is in the schema or resembles a valid child."""
     if parent in _CLOSED or tag in CHILDREN or any(tag in keys for keys in ATTRIBUTES.values()):
