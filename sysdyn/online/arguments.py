@@ -161,7 +161,6 @@ class Inputs:
             arrays, lead = self.full.checked(arguments)
             return self.reduction.reduce(arrays), lead
         arrays, lead = self.arranged(arguments)
-        self.warn_of_followers(arrays["q"], arrays["qd"])
         arrays["q"] = normalised(self.model, arrays["q"])
         return arrays, lead
 
@@ -170,6 +169,7 @@ class Inputs:
         arrays, lead = self.groups.normalise_inputs(self.collected(arguments, zero_copy=False))
         self._reject_wrenches(arrays)
         self.warn_if_suspicious(arrays["q"], arrays["qd"])
+        self.warn_of_followers(arrays["q"], arrays["qd"])
         for name in self.switches:  # switched-off measurements may be NaN
             off, value = arrays[switch_group(name)] == 0.0, arrays[value_group(name)]
             if off.any() and not np.isfinite(value).all():

@@ -90,6 +90,23 @@ def copied(arrays: Mapping[Key, Any]) -> dict[Key, Any]:
     return {name: np.array(x) for name, x in arrays.items()}
 
 
+def unchanged(
+    arrays: Mapping[Key, Any], outputs: Arrays, repeat: Callable[[Mapping[Key, Any]], Arrays | None]
+) -> dict[Key, Any]:
+    """Copies of the arguments of a call that did not copy them, for requests to its result.
+
+    repeat: computes the outputs again. Raises InvalidInput if the copies do not give `outputs`: arrays have changed.
+    """
+    copies = copied(arrays)
+    repeated = repeat(copies)
+    if repeated is None or not all(np.array_equal(x, outputs[name]) for name, x in repeated.items()):
+        raise InvalidInput(
+            "arrays of this call, or of its results, have changed since, and this request needs both: make it before "
+            "they change, or pass copies"
+        )
+    return copies
+
+
 class BatchCall:
     """Batch calls of a program for one set of argument names; the kernel reads the arrays in place."""
 
@@ -103,18 +120,29 @@ class BatchCall:
         constants = self._map.constants.astype(real)
         return batch(self._runner.backend, self._map.arguments, constants, self._quaternions)
 
-    def __call__(self, arrays: tuple, threads: int | None) -> tuple[bool, dict[str, np.ndarray], np.ndarray] | None:
+    def __call__(
+        self,
+        arrays: tuple,
+        threads: int | None,
+        outputs: dict[str, np.ndarray] | None = None,
+        rows: np.ndarray | None = None,
+    ) -> tuple[bool, dict[str, np.ndarray], np.ndarray] | None:
         """(True if every status is 0, outputs, status (N,)); None if an array needs a conversion, or if N = 1.
 
-        threads: None chooses their number by the amount of work.
+        threads: None chooses their number by the amount of work. outputs: to be written, by default new arrays. rows
+        (k,): run the states of these rows of arrays and outputs only; status is (k,).
         """
         axes = zip(arrays, self._axes, strict=True)
         n = next((len(x) for x, k in axes if type(x) is np.ndarray and x.ndim > k), 1)
         if n < 2 or self._native is None:
             return None
-        outputs, status = self._runner.backend.allocate_results(n)
+        n = n if rows is None else len(rows)
+        if outputs is None:
+            outputs, status = self._runner.backend.allocate_results(n)
+        else:
+            status = np.empty(n, dtype=np.int64)
         threads = self._runner.choose_threads(n, threads)
-        call = partial(self._native, outputs, status, arrays)
+        call = partial(self._native, outputs, status, arrays, rows=rows)
         done = call() if threads == 1 else self._runner.run_work_stealing(n, threads, call)
         return None if done is None else (done, outputs, status)
 
@@ -123,17 +151,17 @@ class Calls(Generic[Key]):
     """Calls of a program with checked arguments.
 
     results: {output group: (key in results, shape at one state)}. result_type: type of single-state results, see
-    `ResultLayout`. copies: True if results of batches copy the arguments. policy: default of `on_singular`.
+    `ResultLayout`. policy: default of `on_singular`.
     single_state: native single-state calls, one per set of argument names, added at the first such call.
     """
 
     def __init__(
         self, inputs: Inputs, runner: Runner, results: Mapping[str, tuple[Key, tuple[int, ...]]],
-        result_type: type = dict, copies: bool = False, policy: str | None = None,
+        result_type: type = dict, policy: str | None = None,
     ):  # fmt: skip
         self.inputs, self._runner, self._results = inputs, runner, dict(results)
         inputs.groups = Groups(inputs.groups[name] for name in runner.program.inputs)  # in the order of the program
-        self._result_type, self.copies, self._policy = result_type, copies, policy
+        self._result_type, self._policy = result_type, policy
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._batches: dict[Hashable, BatchCall | None] = {}
         self.single_state: list[extension.SingleStateCall] = []
@@ -141,18 +169,19 @@ class Calls(Generic[Key]):
     # ---- calls with checks --------------------------------------------------------------------------------------
 
     def run(
-        self, arguments: Arguments, threads: int | None = None, on_singular: str | None = None, context: object = None,
-        owned: bool = False,
-    ) -> Result:  # fmt: skip
+        self, arguments: Arguments, threads: int | None = None, on_singular: str | None = None, context: object = None
+    ) -> Result:
         """Run the program at the states of a call, and prepare a fast path for calls with the same argument names.
 
-        context: stored in single-state results, see `ResultLayout`. owned: True if nobody else writes to the arrays.
-        Raises InvalidInput that names the argument.
+        Results answer for the arguments of their call. A batch whose arrays are read in place copies them only for the
+        fallback of flagged states, or at the first request for its inputs, which checks that they are `unchanged`.
+
+        context: stored in single-state results, see `ResultLayout`. Raises InvalidInput that names the argument.
         """
         if threads is not None:
             check_threads(threads)
         arrays = arguments.arrays()
-        call = self._batch_call(arguments, arrays, threads, on_singular, context)
+        call = self.batch_call(arguments, arrays, threads, on_singular, context)
         batch_result = call(tuple(arrays.values()), threads) if call else None
         if call is None or batch_result is None:
             return self._run_checked(arguments, threads)
@@ -161,11 +190,17 @@ class Calls(Generic[Key]):
             return self._run_checked(arguments, threads)
         if arguments.active:
             arguments = arguments._replace(active=dict(arguments.active))
-        if self.copies or owned or not solved:
-            inputs = partial(self._inputs_of, arguments, arrays if owned else copied(arrays))
-        else:  # copies would take up to a third of the time of the call
-            inputs = partial(self._unchanged_inputs, arguments, arrays, call, outputs)
-        return Result(inputs, (len(status),), outputs, status, None if solved else status != 0)
+        if not solved:
+            inputs = partial(self._inputs_of, arguments, copied(arrays))
+            return Result(inputs, (len(status),), outputs, status, status != 0)
+
+        def repeat(arrays: Mapping[ArgPath, Any]) -> Arrays | None:
+            repeated = call(tuple(arrays.values()), 1)
+            return repeated and repeated[1]
+
+        return Result(
+            lambda: self._inputs_of(arguments, unchanged(arrays, outputs, repeat)), (len(status),), outputs, status
+        )
 
     def _run_checked(self, arguments: Arguments, threads: int | None) -> Result:
         """`run` without the fast path, for arguments of any form."""
@@ -188,7 +223,7 @@ class Calls(Generic[Key]):
             result.full_system = FullSystem(reduction.full, copied(full), len(status))
         return result
 
-    def _batch_call(
+    def batch_call(
         self, arguments: Arguments, arrays: Mapping[ArgPath, Any], threads: int | None, on_singular: str | None,
         context: object,
     ) -> BatchCall | None:  # fmt: skip
@@ -231,18 +266,6 @@ class Calls(Generic[Key]):
 
     def _inputs_of(self, arguments: Arguments, arrays: Mapping[ArgPath, Any]) -> InputArrays:
         return self.inputs.checked(arguments.with_arrays(arrays))[0]
-
-    def _unchanged_inputs(
-        self, arguments: Arguments, arrays: Mapping[ArgPath, Any], call: BatchCall, outputs: Arrays
-    ) -> InputArrays:
-        """Inputs of a batch whose arguments were not copied. Raises InvalidInput if the caller has overwritten them."""
-        repeated = call(tuple(arrays.values()), 1)
-        if repeated is None or not all(np.array_equal(x, outputs[name]) for name, x in repeated[1].items()):
-            raise InvalidInput(
-                "arrays of this call, or of its results, have changed since, and this request needs both: make it "
-                "before they change, pass copies, or compile with outputs='all', whose solutions keep copies"
-            )
-        return self._inputs_of(arguments, copied(arrays))
 
     @cached_property
     def _switches(self) -> Switches:

@@ -28,11 +28,12 @@ from sysdyn.offline.report import Choice, Compiled, StabilityReport
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
-from sysdyn.online.calls import Calls, Result
+from sysdyn.online.calls import BatchCall, Calls, Result
 from sysdyn.online.redundancy import TOLERANCE, Reduction
 from sysdyn.online.solution import Solution, SolutionContext
 from sysdyn.program.opcodes import BAD_INPUT, Flops
 from sysdyn.program.program import Program
+from sysdyn.runtime.native import extension
 from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.real import DOUBLE
 from sysdyn.runtime.runner import BoundCall, Runner
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # modules that a first call does not need are imported by the
     from sysdyn.online.derivatives import DerivativeProduct, Derivatives
     from sysdyn.online.estimate import Estimate, Posteriors
     from sysdyn.online.fallback import FallbackSolver
+    from sysdyn.online.posterior import Posterior
 
 # Actions of a call at singular states.
 ON_SINGULAR = ("raise", "nan")
@@ -73,43 +75,48 @@ class Solver(Differentiable["DerivativeProduct"]):
     """
 
     def __init__(
-        self, problem: Problem, options: Options, compiled: Compiled, on_singular: str = "raise",
+        self, problem: Problem, options: Options, compiled: Compiled | None, on_singular: str = "raise",
         progress: Progress | None = None, check_limits: bool = False, reduction: Reduction | None = None,
     ):  # fmt: skip
+        """compiled: None for a solver of several contact modes, each of which has its own program."""
+        check_among("on_singular", on_singular, ON_SINGULAR)
         self.problem, self.whole = problem, reduction.full if reduction else problem
         self.reduction, self.tolerance = reduction, TOLERANCE
         self.left_out = reduction.left_out if reduction else ()
-        self.model, self.options = problem.model, options
-        self.compiled, self.program = compiled, compiled.program
-        check_among("on_singular", on_singular, ON_SINGULAR)
-        self.on_singular = on_singular
+        self.model, self.options, self.on_singular = problem.model, options, on_singular
         self._inputs = Inputs(problem, options.external_wrenches, check_limits, reduction=reduction)
-        began = time.perf_counter()
+        self._about = SolutionContext(
+            problem, problem.outputs(options.outputs), refuse=on_singular == "raise", measured=options.measured,
+            inactive_constraints=reduction.inactive_constraints if reduction else (),
+        )  # fmt: skip
+        self.posterior: Posterior | None = None
+        self.fast_calls: list[extension.SingleStateCall] = []
+        if compiled is not None:
+            self._link(compiled, progress)
+
+    def _link(self, compiled: Compiled, progress: Progress | None) -> None:
+        """Load the machine code of the compiled problem, and prepare its calls."""
+        problem, options = self.problem, self.options
+        self.compiled, began = compiled, time.perf_counter()
         backend = backend_named(options.backend)
         self.executable = Runner(backend(self.program, options.code_level, real=options.kernel_real))
         self.executable.backend.kernel(True)
         self._machine_code_seconds = time.perf_counter() - began
-        outputs = problem.outputs(options.outputs)
-        results = {name: (name, group.shape) for name, group in outputs.items()}
+        results = {name: (name, group.shape) for name, group in self._about.outputs.items()}
         self._solution: type[Solution] = Solution
         if problem.noisy:
             from sysdyn.online.estimate import Estimate, Posteriors
 
             self._solution = Estimate
-        # covariances, residuals, accelerations of frames and velocities of contacts need the inputs later
-        copies = bool(problem.noisy or problem.constraints) or "a" in results
-        self._calls = Calls(self._inputs, self.executable, results, self._solution, copies)
+        self._calls = Calls(self._inputs, self.executable, results, self._solution)
         self.fast_calls = self._calls.single_state
         posteriors: Posteriors | None = None
         if problem.noisy:
             posteriors = Posteriors(
                 problem, compiled.choice, options, self.program.guards, cache_key(problem, options), progress
             )
-        self.posterior = posteriors.posterior if posteriors else None
-        self._about = SolutionContext(
-            problem, outputs, self.program.inputs.slices, posteriors, on_singular == "raise", measured=options.measured,
-            inactive_constraints=reduction.inactive_constraints if reduction else (),
-        )  # fmt: skip
+            self.posterior = posteriors.posterior
+        self._about = replace(self._about, inputs=self.program.inputs.slices, posterior=posteriors)
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
@@ -146,22 +153,20 @@ class Solver(Differentiable["DerivativeProduct"]):
             pivots fail are solved with pivoting in either case.
         threads: number for batches; by default chosen by the size of the batch.
 
-        Later requests to the solution (`std`, `backward_error`, …) use the values at the time of the call. Batches
-        without noise, constraints and the output `a` do not copy their arguments: a request that needs overwritten
-        arguments raises InvalidInput.
+        Later requests to the solution (`std`, `backward_error`, …) use the values at the time of the call. Batches do
+        not copy arrays that they read in place: the first such request does, and raises InvalidInput if they have been
+        overwritten.
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
         arguments = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         return self.solve(arguments, on_singular, threads)
 
-    def solve(
-        self, arguments: Arguments, on_singular: str | None = None, threads: int | None = None, owned: bool = False
-    ) -> Solution:
-        """Implement calls. owned: True if nobody else writes to the arrays, so that results need no copies."""
+    def solve(self, arguments: Arguments, on_singular: str | None = None, threads: int | None = None) -> Solution:
+        """Implement calls."""
         policy = self._policy(on_singular)
         about = self._about if on_singular is None else replace(self._about, refuse=policy == "raise")
-        result = self._calls.run(arguments, threads, on_singular, about, owned)
+        result = self._calls.run(arguments, threads, on_singular, about)
         if result.flagged is not None:
             self.resolve(result, policy)
         solution = self._solution(about, result)
@@ -180,6 +185,10 @@ class Solver(Differentiable["DerivativeProduct"]):
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         return on_singular or self.on_singular
+
+    def batch_call(self, arguments: Arguments) -> BatchCall | None:
+        """Batch call for arguments with these names, which reads arrays in place; None if calls must convert them."""
+        return self._calls.batch_call(arguments, arguments.arrays(), None, None, self._about)
 
     def resolve(self, run: Result, policy: str) -> None:
         """Solve the flagged states by fallbacks; see `FallbackSolver.resolve`."""
@@ -242,6 +251,11 @@ class Solver(Differentiable["DerivativeProduct"]):
         return compile_derivatives(kind, self.problem, self.choice, self.program, self.options, of, wrt, self.reduction)
 
     # ---- properties ---------------------------------------------------------------------------------------------
+
+    @property
+    def program(self) -> Program:
+        """The operations of a call."""
+        return self.compiled.program
 
     @property
     def choice(self) -> Choice:
@@ -354,11 +368,15 @@ class Solver(Differentiable["DerivativeProduct"]):
         )
 
     def __repr__(self) -> str:
+        counts = f"ordering {self.ordering!r}, {self.program.flops.total} operations, fill-in {self.fill_in}"
+        return f"{self._title()}; {counts}"
+
+    def _title(self) -> str:
+        """Kind of solver, robot, outputs and inputs, as text."""
         known = ", ".join((*self._inputs.known, *(m.name for m in self.problem.custom))) or "nothing"
         return (
-            f"Solver for {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} degrees of freedom): "
-            f"{', '.join(self.outputs)} from {known}; "
-            f"ordering {self.ordering!r}, {self.program.flops.total} operations, fill-in {self.fill_in}"
+            f"{type(self).__name__} for {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} degrees of "
+            f"freedom): {', '.join(self.outputs)} from {known}"
         )
 
     # ---- storage ------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Exact problems with switchable contacts: one solver per active set (mode), and batches grouped by mode.
 
 A mode is the problem with exactly the constraints that are on. Its solver is compiled at its first use. The states of a
-batch are sorted by mode, each mode is solved as one batch, and the results are scattered to the states. Wrenches of
-constraints that are off are zero.
+batch are sorted by mode, and the kernel of each mode reads and writes the rows of its states. Wrenches of constraints
+that are off are zero.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -25,21 +25,21 @@ from sysdyn.errors import (
     SysdynError,
     UnknownName,
     at_states,
-    check_among,
     few,
 )
 from sysdyn.files import html
-from sysdyn.measurements.input_names import VALUE, group_of, value_group
+from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.problem import Problem, switches
-from sysdyn.model.positions import reject_large_angles
+from sysdyn.model.positions import normalised, reject_large_angles
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.online.arguments import Arguments, Inputs, Named
-from sysdyn.online.calls import Result
-from sysdyn.online.solution import Solution, SolutionContext
-from sysdyn.online.solver import ON_SINGULAR, Solver
+from sysdyn.online.calls import InputArrays, Result, copied, unchanged
+from sysdyn.online.solution import Solution
+from sysdyn.online.solver import Solver
 from sysdyn.program.arrays import as_array
+from sysdyn.program.groups import Arrays
 from sysdyn.program.opcodes import BAD_OUTPUT
 from sysdyn.runtime.buffer_pool import BufferPool
 from sysdyn.runtime.runner import BoundCall
@@ -55,6 +55,14 @@ PLACEHOLDER = "qdd"
 Mode = tuple[str, ...]
 
 
+class CompiledMode(NamedTuple):
+    """Solver of a mode, the columns of its outputs in those of the whole problem by name, and its name in messages."""
+
+    solver: Solver
+    columns: dict[str, slice | np.ndarray]
+    name: str
+
+
 class ModeSolution(NamedTuple):
     """The states of a call in one mode: their numbers (k,), and their solution."""
 
@@ -67,18 +75,22 @@ class ByMode(ProblemError):
 
 
 class SwitchedSolution(Solution):
-    """Solution at states of several modes; w of constraints that are off is zero.
+    """Solution at states of several modes; w of constraints that are off is zero."""
 
-    parts: {names of the constraints that are on: (flat numbers (k,) of the states, their Solution)}. Only these
-    solutions have residuals and inconsistencies, because equations differ by mode.
-    """
-
-    parts: dict[Mode, ModeSolution]
+    _solve_parts: Callable[[Arrays], dict[Mode, ModeSolution]]
 
     @cached_property
-    def undetermined(self) -> tuple[str, ...]:
-        """Undetermined constraint wrenches of all modes; see `Solution.undetermined`."""
-        return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.solution.undetermined))
+    def parts(self) -> dict[Mode, ModeSolution]:
+        """{names of the constraints that are on: (flat numbers (k,) of the states, their Solution)}.
+
+        Only these solutions have residuals and inconsistencies, because equations differ by mode.
+        """
+        return self._solve_parts(self.inputs)
+
+    def __reduce__(self):
+        state = {**self.__dict__, "parts": self.parts}
+        state.pop("_solve_parts", None)
+        return type(self), (self._about, self._result), state
 
     def speeds(self) -> dict[str, np.ndarray]:
         """{constraint: (…, m)} velocities of constraints; NaN where they are off. See `Solution.speeds`."""
@@ -154,26 +166,19 @@ class SwitchingSolver(Solver):
         on_singular: str = "raise", progress: Progress | bool = True, check_limits: bool = False,
     ):  # fmt: skip
         """compile_mode: compiles the problem of a mode. options: for the outputs of the whole problem."""
-        check_among("on_singular", on_singular, ON_SINGULAR)
-        self.problem = self.whole = problem
-        self.model, self.options, self.on_singular = problem.model, options, on_singular
+        super().__init__(problem, options, None, on_singular, check_limits=check_limits)
         self._compile_mode, self._progress = compile_mode, progress
         self._names = tuple(m.name for m in problem.switchable_constraints)
         self._sizes = {m.name: len(m.components(self.model)) for m in problem.switchable_constraints}
-        self._inputs = Inputs(problem, options.external_wrenches, check_limits)
-        self._solvers: dict[Mode, Solver] = {}
-        self._columns: dict[Mode, dict[str, np.ndarray]] = {}  # {mode: {output: its columns in that of the problem}}
+        self._modes: dict[Mode, CompiledMode] = {}
         self._buffers, self._lock = BufferPool(), RLock()
-        self.fast_calls = []
-        outputs = problem.outputs(options.outputs)
-        self._about = SolutionContext(problem, outputs, refuse=on_singular == "raise", measured=options.measured)
 
     # ---- modes --------------------------------------------------------------------------------------------------
 
     @property
     def modes(self) -> dict[Mode, Solver]:
         """{names of the constraints that are on: the Solver} of the compiled modes."""
-        return dict(self._solvers)
+        return {mode: compiled.solver for mode, compiled in self._modes.items()}
 
     def mode(self, active: Named | None = None) -> Solver:
         """The Solver of one mode: of the problem with exactly the constraints that are on; compiled at its first use.
@@ -187,46 +192,42 @@ class SwitchingSolver(Solver):
         constraints = {m.name for m in problem.constraints}
         mode = tuple(name for name in self._names if name in constraints)
         with self._lock:
-            if mode not in self._solvers:
+            if mode not in self._modes:
                 self._check_room([mode])
-                self._compile(mode, problem)
-            return self._solvers[mode]
+                self._modes[mode] = self._compile(mode, problem)
+            return self._modes[mode].solver
 
     def _check_room(self, modes: Iterable[Mode]) -> None:
         """Raise InvalidInput if the solver would have more than `MAX_MODES` modes with these."""
-        count = len({*self._solvers, *modes})
+        count = len({*self._modes, *modes})
         if count > MAX_MODES:
             raise InvalidInput(
                 f"{count} modes are asked for, in this call and before, but a solver holds {MAX_MODES} at most, each "
                 "with a kernel of its own: let fewer contacts switch, or compile the problem.mode(…) that are needed"
             )
 
-    def _compile(self, mode: Mode, problem: Problem) -> None:
+    def _compile(self, mode: Mode, problem: Problem) -> CompiledMode:
         """Compile a mode. Raises errors of `sysdyn.compile` with a prefix that names the mode."""
         outputs = tuple(x for x in self.options.outputs if isinstance(x, Measurement) or x in problem.quantities)
         options = replace(self.options, outputs=outputs or (PLACEHOLDER,))
+        groups = (("on", mode), ("off", tuple(name for name in self._names if name not in mode)))
+        name = f"with {' and '.join(f'{few(map(repr, names))} {what}' for what, names in groups if names)}"
         try:
             solver = self._compile_mode(problem.instant, options, self._progress)
         except SysdynError as error:
-            error.args = (f"{self._words(mode)}: {error}", *error.args[1:])
+            error.args = (f"{name}: {error}", *error.args[1:])
             raise
-        self._columns[mode] = {}
-        for name, group in solver.problem.outputs(solver.options.outputs).items():
-            if name in self._about.outputs:
-                column = {label: k for k, label in enumerate(self._about.outputs[name].labels)}
-                self._columns[mode][name] = np.array([column[label] for label in group.labels], dtype=np.int64)
-        self._solvers[mode] = solver
-
-    def _words(self, mode: Mode) -> str:
-        """Description of a mode for messages."""
-        groups = (("on", mode), ("off", tuple(name for name in self._names if name not in mode)))
-        words = [f"{few(map(repr, names))} {what}" for what, names in groups if names]
-        return f"with {' and '.join(words)}"
+        columns = {}
+        for output, group in solver.problem.outputs(solver.options.outputs).items():
+            if output in self._about.outputs:
+                place = {label: k for k, label in enumerate(self._about.outputs[output].labels)}
+                columns[output] = _as_slice(np.array([place[label] for label in group.labels], dtype=np.int64))
+        return CompiledMode(solver, columns, name)
 
     # ---- calls --------------------------------------------------------------------------------------------------
 
     def solve(
-        self, arguments: Arguments, on_singular: str | None = None, threads: int | None = None, owned: bool = False
+        self, arguments: Arguments, on_singular: str | None = None, threads: int | None = None
     ) -> SwitchedSolution:
         """Implement calls: solve each state in its mode.
 
@@ -234,51 +235,33 @@ class SwitchingSolver(Solver):
         name its mode. A mode that is singular at every state raises StructurallySingular.
         """
         self._policy(on_singular)
-        arrays, lead = self._inputs.checked(arguments._replace(active=None))
+        arrays, lead = self._inputs.arranged(arguments._replace(active=None))
         by_mode = self._sorted(arguments.active, lead)
         self._check_room(by_mode)
-        for mode in by_mode:
-            self._of(mode)  # compile all before solving any
-        parts = {}
-        for mode, states in by_mode.items():
-            parts[mode] = ModeSolution(states, self._solve_mode(mode, states, arrays, lead, on_singular, threads))
-        solution = SwitchedSolution(self._about, self._gathered(parts, lead))
-        solution.parts = parts
+        for mode in by_mode:  # compile all before solving any
+            if mode not in self._modes:
+                self.mode({name: name in mode for name in self._names})
+        modes = {mode: (states, self._modes[mode]) for mode, states in by_mode.items()}
+        call = ModesCall(self._inputs, modes, lead, self._output_arrays, on_singular, threads)
+        arrays = {name: x for name, x in arrays.items() if x is not self._inputs.groups[name].default}
+        solution = SwitchedSolution(self._about, call.run(arrays))
+        solution._solve_parts = call.solve_parts
         return solution
+
+    def _output_arrays(self, modes: Iterable[CompiledMode], n: int) -> dict[str, np.ndarray]:
+        """Arrays for the outputs of n states, with zeros where a mode lacks an entry."""
+        groups = self._about.outputs
+        outputs = self._buffers.arrays(
+            {name: (n, x.size) for name, x in groups.items()}, self.options.kernel_real.dtype
+        )
+        for name, group in groups.items():
+            if any(not _is_whole(mode.columns.get(name), group.size) for mode in modes):
+                outputs[name][:] = 0.0
+        return outputs
 
     def bind(self, *arrays: np.ndarray, active: Named | None = None, **arguments: Any) -> BoundCall:
         """Prepare a call of one mode; see `Solver.bind`. active: {name: bool}."""
         return self.mode(active).bind(*arrays, **arguments)
-
-    def _gathered(self, parts: Mapping[Mode, ModeSolution], lead: tuple[int, ...]) -> Result:
-        """Gather the solutions of the modes into one result."""
-        n, groups = math.prod(lead), self._about.outputs
-        shapes = {name: (n, group.size) for name, group in groups.items()}
-        outputs = self._buffers.arrays(shapes, self.options.kernel_real.dtype)
-        for name, group in groups.items():
-            if any(len(self._columns[mode].get(name, ())) < group.size for mode in parts):
-                outputs[name][:] = 0.0
-        status = np.zeros(n, dtype=np.int64)
-        for mode, (states, solution) in parts.items():
-            rows = _range(states)
-            for name, columns in self._columns[mode].items():
-                whole = len(columns) == groups[name].size
-                place = rows if whole else np.ix_(states, columns)
-                outputs[name][place] = solution[name].reshape(len(states), len(columns))
-            if not np.all(solution.ok):
-                status[rows] = np.where(np.ravel(solution.ok), 0, BAD_OUTPUT)
-        return Result(partial(self._inputs_of, parts, lead), lead, outputs, status)
-
-    def _inputs_of(self, parts: Mapping[Mode, ModeSolution], lead: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """Inputs of all states, gathered from the modes; default values where a mode takes none."""
-        inputs = {}
-        for name, group in self._inputs.groups.items():
-            default = np.zeros(group.size) if group.default is None else group.default
-            inputs[name] = x = np.tile(default, (math.prod(lead), 1))
-            for states, solution in parts.values():
-                if name in solution.inputs:
-                    x[states] = solution.inputs[name]
-        return inputs if lead else {name: x[0] for name, x in inputs.items()}
 
     def _sorted(self, active: Named | None, lead: tuple[int, ...]) -> dict[Mode, np.ndarray]:
         """Group the states of a call by mode: {mode: ascending numbers of its states}."""
@@ -326,79 +309,155 @@ class SwitchingSolver(Solver):
                 f"needed{states}"
             ) from None
 
-    def _of(self, mode: Mode) -> Solver:
-        """Solver of a mode, compiled at its first use."""
-        return self._solvers.get(mode) or self.mode({name: name in mode for name in self._names})
-
-    def _solve_mode(
-        self, mode: Mode, states: np.ndarray, arrays: Mapping[str, np.ndarray], lead: tuple[int, ...],
-        on_singular: str | None, threads: int | None,
-    ) -> Solution:  # fmt: skip
-        """Solve the states of one mode. Errors name the mode, and number its states as in the whole call."""
-        n = math.prod(lead)
-        taken = {name: x for name, x in arrays.items() if self._takes(mode, name)}
-        try:
-            return self._of(mode).solve(self._arguments(taken, states, lead), on_singular, threads, owned=True)
-        except (SingularState, Inconsistent) as error:
-            bad = states[list(error.states)] if error.states else states[:1]
-            try:
-                self._of(mode).solve(self._arguments(taken, bad[:1], lead), "raise")
-            except (SingularState, Inconsistent) as alone:
-                at = f", state{at_states(bad, n)}" if n > 1 else ""
-                alone.args, alone.states = (f"{self._words(mode)}{at}: {alone}",), tuple(bad.tolist())
-                raise alone from None
-            raise
-        except InvalidInput:
-            others = np.setdiff1d(np.arange(n), states)
-            for name, x in taken.items():
-                if x.ndim == 2:
-                    taken[name] = x.copy()
-                    taken[name][others] = 0.0
-            self._inputs.groups.reject_not_finite(taken)
-            reject_large_angles(self.model, np.atleast_2d(taken["q"]))
-            raise
-
-    def _takes(self, mode: Mode, group: str) -> bool:
-        """True if a mode takes a group of inputs: all but values of constraints that are off."""
-        role, name = group_of(group)
-        return role != VALUE or name not in self._names or name in mode
-
-    def _arguments(self, arrays: Mapping[str, np.ndarray], states: np.ndarray, lead: tuple[int, ...]) -> Arguments:
-        """Arguments of a call at some of the states: copies of their rows, without default values."""
-        rows = {
-            name: np.take(x, states, axis=0) if x.ndim == 2 else x.copy()
-            for name, x in arrays.items() if x is not self._inputs.groups[name].default
-        }  # fmt: skip
-        if lead and not any(x.ndim == 2 for x in rows.values()):
-            rows["q"] = np.tile(rows["q"], (len(states), 1))
-        q, qd = rows.pop("q"), rows.pop("qd")
-        parameters = {name: rows.pop(name) for name in self._inputs.parameters if name in rows}
-        y = {m.name: rows.pop(value_group(m.name)) for m in self.problem.valued if value_group(m.name) in rows}
-        return Arguments(q, qd, (), rows, y=y or None, parameters=parameters or None)
-
     # ---- text ---------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        known = ", ".join((*self._inputs.known, *(m.name for m in self.problem.custom))) or "nothing"
-        compiled = "; ".join(
-            f"{self._words(mode)} {x.program.flops.total} operations" for mode, x in self.modes.items()
-        )
-        return (
-            f"SwitchingSolver for {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} degrees of freedom): "
-            f"{', '.join(self.outputs)} from {known}; {', '.join(self._names)} switch; modes compiled: "
-            f"{compiled or 'none'}"
-        )
+        compiled = [f"{name} {solver.program.flops.total} operations" for solver, _, name in self._modes.values()]
+        modes = "; ".join(compiled) or "none"
+        return f"{self._title()}; {', '.join(self._names)} switch; modes compiled: {modes}"
 
     def report(self) -> str:
         """Text of the offline decisions and their reasons, mode by mode."""
-        return "\n".join([repr(self), *(f"\n{self._words(mode)}:\n{x.report()}" for mode, x in self.modes.items())])
+        return "\n".join([repr(self), *(f"\n{x.name}:\n{x.solver.report()}" for x in self._modes.values())])
 
     def _repr_html_(self) -> str:
         return html.fragment(html.text(repr(self)))
 
     def __reduce__(self):
         arguments = self.problem, self.options, self._compile_mode, self.on_singular, True, self._inputs.check_limits
-        return _restored, (arguments, self.modes, self._columns)
+        return _restored, (arguments, self._modes)
+
+
+class ModesCall:
+    """A call of a `SwitchingSolver`: the states of each mode, and the options of the call.
+
+    modes: {mode: (ascending numbers (k,) of its states, its solver)}. lead: batch axes. output_arrays: allocates the
+    outputs of these modes at n states.
+    """
+
+    def __init__(
+        self, inputs: Inputs, modes: Mapping[Mode, tuple[np.ndarray, CompiledMode]], lead: tuple[int, ...],
+        output_arrays: Callable[[Iterable[CompiledMode], int], dict[str, np.ndarray]], on_singular: str | None,
+        threads: int | None,
+    ):  # fmt: skip
+        self._inputs, self._modes, self._lead, self._n = inputs, modes, lead, math.prod(lead)
+        self._output_arrays, self._on_singular, self._threads = output_arrays, on_singular, threads
+        self._names = {m.name for m in inputs.problem.switchable_constraints}
+        self._value_names = {value_group(m.name): m.name for m in inputs.problem.valued}
+
+    def run(self, arrays: Arrays) -> Result:
+        """Solve all states. arrays: {group: (size,) or (N, size)}, without default values."""
+        outputs, rest = self._run_kernels(arrays)
+        status, undetermined = np.zeros(self._n, dtype=np.int64), dict[str, None]()
+        for mode, states in rest.items():
+            solution = self._solve(mode, states, arrays)
+            status[states] = np.where(np.ravel(solution.ok), 0, BAD_OUTPUT)
+            undetermined |= dict.fromkeys(solution.undetermined)
+            for name, columns in self._modes[mode][1].columns.items():
+                _put(outputs[name], states, columns, solution[name].reshape(len(states), -1))
+        copies = copied(arrays) if rest else None
+
+        def inputs() -> InputArrays:
+            arguments = copies or unchanged(arrays, outputs, lambda x: self._run_kernels(x)[0])
+            arguments["q"] = normalised(self._inputs.model, arguments["q"])
+            defaults = {name: x.default for name, x in self._inputs.groups.items() if x.default is not None}
+            return defaults | arguments
+
+        result = Result(inputs, self._lead, outputs, status)
+        result.undetermined = tuple(undetermined)
+        return result
+
+    def solve_parts(self, arrays: Arrays) -> dict[Mode, ModeSolution]:
+        """Solve each mode by itself."""
+        return {
+            mode: ModeSolution(states, self._solve(mode, states, arrays)) for mode, (states, _) in self._modes.items()
+        }
+
+    def _run_kernels(self, arrays: Arrays) -> tuple[dict[str, np.ndarray], dict[Mode, np.ndarray]]:
+        """(outputs, {mode: its states that its kernel did not solve})."""
+        outputs, rest = self._output_arrays([compiled for _, compiled in self._modes.values()], self._n), {}
+        for mode, (states, _) in self._modes.items():
+            unsolved = self._run_kernel(mode, states, arrays, outputs)
+            if len(unsolved):
+                rest[mode] = unsolved
+        return outputs, rest
+
+    def _run_kernel(self, mode: Mode, states: np.ndarray, arrays: Arrays, outputs: Arrays) -> np.ndarray:
+        """Run the kernel of a mode on the rows of its states. Returns the numbers of the states that it did not solve.
+
+        It reads and writes the rows in place, but for outputs with scattered columns.
+        """
+        solver, columns, _ = self._modes[mode][1]
+        arguments = self._arguments(mode, arrays)
+        call = solver.batch_call(arguments)
+        if call is None:
+            return states
+        parts = {
+            name: outputs[name][:, columns[name]] if isinstance(columns.get(name), slice)
+            else np.empty((self._n, size), solver.options.kernel_real.dtype)
+            for name, size in solver.program.outputs.sizes.items()
+        }  # fmt: skip
+        run = call(tuple(arguments.arrays().values()), self._threads, parts, states)
+        if run is None:
+            return states
+        for name, place in columns.items():
+            if not isinstance(place, slice):
+                _put(outputs[name], states, place, parts[name][states])
+        solved, _, status = run
+        return states[:0] if solved else states[status != 0]
+
+    def _solve(self, mode: Mode, states: np.ndarray, arrays: Arrays) -> Solution:
+        """Solve copies of some states in one mode. Errors name the mode, and number its states as in the whole call."""
+        try:
+            return self._solve_rows(mode, states, arrays, self._on_singular)
+        except (SingularState, Inconsistent) as error:
+            bad = states[list(error.states)] if error.states else states[:1]
+            try:
+                self._solve_rows(mode, bad[:1], arrays, "raise")
+            except (SingularState, Inconsistent) as alone:
+                at = f", state{at_states(bad, self._n)}" if self._n > 1 else ""
+                name = self._modes[mode][1].name
+                alone.args, alone.states = (f"{name}{at}: {alone}",), tuple(bad.tolist())
+                raise alone from None
+            raise
+        except InvalidInput:  # name the state as in the whole call
+            in_mode = np.isin(np.arange(self._n), states)[:, None]
+            rows = {name: np.where(in_mode, x, 0.0) if x.ndim == 2 else x for name, x in arrays.items()}
+            self._inputs.groups.reject_not_finite(rows)
+            reject_large_angles(self._inputs.model, np.atleast_2d(rows["q"]))
+            normalised(self._inputs.model, arrays["q"])
+            raise
+
+    def _solve_rows(self, mode: Mode, states: np.ndarray, arrays: Arrays, on_singular: str | None) -> Solution:
+        rows = {name: x[states] if x.ndim == 2 else x.copy() for name, x in arrays.items()}
+        if self._lead and not any(x.ndim == 2 for x in rows.values()):
+            rows["q"] = np.tile(rows["q"], (len(states), 1))
+        return self._modes[mode][1].solver.solve(self._arguments(mode, rows), on_singular, self._threads)
+
+    def _arguments(self, mode: Mode, arrays: Arrays) -> Arguments:
+        """Arguments of a call in one mode, without values of constraints that are off."""
+        rest = dict(arrays)
+        q, qd = rest.pop("q"), rest.pop("qd")
+        parameters = {name: rest.pop(name) for name in self._inputs.parameters if name in rest}
+        values = {name: rest.pop(group) for group, name in self._value_names.items() if group in rest}
+        y = {name: x for name, x in values.items() if name not in self._names or name in mode}
+        return Arguments(q, qd, (), rest, y=y or None, parameters=parameters or None)
+
+
+def _put(outputs: np.ndarray, states: np.ndarray, columns: slice | np.ndarray, values: np.ndarray) -> None:
+    """Write values (k, m) to rows and columns of the outputs."""
+    outputs[states if isinstance(columns, slice) else states[:, None], columns] = values
+
+
+def _is_whole(columns: slice | np.ndarray | None, size: int) -> bool:
+    return isinstance(columns, slice) and columns == slice(0, size)
+
+
+def _as_slice(numbers: np.ndarray) -> slice | np.ndarray:
+    """Numbers as a slice if they are consecutive."""
+    first = int(numbers[0]) if len(numbers) else 0
+    part = slice(first, first + len(numbers))
+    return part if np.array_equal(numbers, np.arange(part.start, part.stop)) else numbers
 
 
 def _of_all_on(name: str) -> property:
@@ -407,20 +466,12 @@ def _of_all_on(name: str) -> property:
 
 
 for _name in (
-    "choice", "compiled", "considered", "derivatives", "executable", "exported_program", "fill_in", "flops",
-    "framework_function", "ordering", "passes", "posterior", "product", "program", "save", "stability", "triangular",
+    "compiled", "executable", "exported_program", "framework_function", "save", "_compile_derivatives", "_solve_scope",
 ):  # fmt: skip
     setattr(SwitchingSolver, _name, _of_all_on(_name))
 
 
-def _range(states: np.ndarray) -> slice | np.ndarray:
-    """Ascending numbers of states, as a slice if they are consecutive."""
-    first, last = int(states[0]), int(states[-1])
-    return slice(first, last + 1) if last - first + 1 == len(states) else states
-
-
-def _restored(arguments: tuple, solvers: Mapping[Mode, Solver], columns: Mapping[Mode, Any]) -> SwitchingSolver:
+def _restored(arguments: tuple, modes: Mapping[Mode, CompiledMode]) -> SwitchingSolver:
     solver = SwitchingSolver(*arguments)
-    solver._solvers.update(solvers)
-    solver._columns.update(columns)
+    solver._modes.update(modes)
     return solver

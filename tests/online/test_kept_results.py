@@ -1,4 +1,4 @@
-"""Results follow from the arguments as they were at the call, whatever callers write into their arrays afterwards."""
+"""Results answer for the arguments of their call, or refuse if these arrays have been overwritten since."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def require_equal(found: Any, expected: Any) -> None:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("n", [None, N])
 @pytest.mark.parametrize("layout", ["C", "F"])
-def test_results_are_those_of_the_call(case, n, layout):
-    """A first request comes before the arrays change, or after; calls take the shortest way, or the general one."""
+def test_results_answer_for_the_arguments_of_their_call(case, n, layout):
+    """A batch that reads its arrays in place may refuse requests after a change; it never answers for other numbers."""
     made, arguments, requests = CASES[case]
     solve = made()
 
@@ -157,15 +157,22 @@ def test_results_are_those_of_the_call(case, n, layout):
 
     call()  # the second call of a kind is a plain one
     for name, request in requests.items():
-        expected = request(call()[1])
         given, solution = call()
+        expected = request(solution)
         spoil(given)
         require_equal(request(solution), expected)
-        assert solution is not None, name
+        given, solution = call()
+        spoil(given)
+        try:
+            found = request(solution)
+        except sd.InvalidInput as error:
+            assert n and layout == "C" and "changed" in str(error), name
+        else:
+            require_equal(found, expected)
 
 
 @pytest.mark.parametrize("outputs", [("qdd",), ("tau",), ("qdd", "f")])
-def test_solutions_without_copies_refuse_what_follows_from_changed_arrays(outputs):
+def test_batches_refuse_requests_that_need_overwritten_arrays(outputs):
     solver = forward(outputs)
     requests = {name: CHECKS[name] for name in ("inputs", "reciprocal_condition", "forward_error", "deepcopy")}
     for request in requests.values():
