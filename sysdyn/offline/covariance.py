@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sysdyn.codegen import interpreter
+from sysdyn.diagnosis.null_space import MotionElimination
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.offline.dense_estimate import Covariance, LinearTerms
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sampling import sample_states
 from sysdyn.program.graph import Scalar, is_constant, is_zero, strip_sign
 from sysdyn.program.program import Guard, Program
-from sysdyn.sparse.constrained_least_squares import ConstrainedLeastSquares
 from sysdyn.sparse.selected_inverse import SelectedInverse, abs_of
 
 # A variance below this share of `SelectedInverse.error_scale` is rerun in double-double (above it errors of σ are below
@@ -83,21 +83,22 @@ class SymbolicCovariance(Covariance):
         return Program.from_graph(elimination.graph, elimination.assembly.inputs, groups, guards)
 
     def _free_shares(self, rows: Sequence[LinearTerms]) -> np.ndarray:
-        """`ConstrainedLeastSquares.free_shares` (len(rows),) of scalars, the greatest over random states."""
+        """Relative norms (len(rows),) of scalars in the null space of the exact equations, maxima over random states.
+
+        A scalar of share 0 is determined by the exact equations: its variance is zero.
+        """
         assembly, plain = self._elimination.assembly, self.system.plain
         coefficients = [x for row in rows for x in row.values()]
         program = Program.from_graph(assembly.graph, assembly.inputs, [("coefficients", coefficients)])
         states = {name: x[::2] for name, x in sample_states(plain.problem, 2 * NULL_SPACES, NULL_SPACE_SEED).items()}
-        dense = np.zeros((NULL_SPACES, len(rows), plain.shape[1]))
-        dense[:, [k for k, row in enumerate(rows) for _ in row], [i for row in rows for i in row]] = (
-            interpreter.run_groups(program, states)["coefficients"]
-        )
-        shares = []
-        for x, entries in zip(dense, plain.values_at(states, NULL_SPACES)[0], strict=True):
-            exact = plain.matrix(entries).toarray()[~plain.noisy_mask]
-            solver = ConstrainedLeastSquares(exact, np.zeros((0, plain.shape[1])), plain.scaling[1])
-            shares.append(solver.free_shares(x))
-        return np.max(shares, axis=0)
+        places = [k for k, row in enumerate(rows) for _ in row], [i for row in rows for i in row]
+        scaled, exact = np.zeros((len(rows), plain.shape[1])), MotionElimination(plain, ~plain.noisy_mask)
+        shares, entries = np.zeros(len(rows)), plain.values_at(states, NULL_SPACES)[0]
+        for x, D in zip(interpreter.run_groups(program, states)["coefficients"], entries, strict=True):
+            scaled[places] = x * plain.scaling[1][places[1]]
+            sizes, free = (np.linalg.norm(y, axis=1) for y in (scaled, scaled @ exact.at(D).right))
+            shares = np.maximum(shares, free / np.where(sizes > 0.0, sizes, 1.0))
+        return shares
 
     def _guard(self, x: Scalar, size: Scalar) -> None:
         """Guard against cancellation: states with small |x| / `size` are rerun in double-double arithmetic.

@@ -37,12 +37,6 @@ class ConstrainedLeastSquares:
         multipliers[self._exact_order] = _triangular(self._R, self._range.T @ (f - self._W.T @ mu))
         return self.columns[:, None] * d, self.rows[:, None] * multipliers, mu
 
-    def free_shares(self, rows: np.ndarray) -> np.ndarray:
-        """Relative norms (k,) of rows (k, n) projected to the null space of E; 0 if E d = g determines row · d."""
-        rows = rows * self.columns
-        size = np.linalg.norm(rows, axis=1)
-        return np.asarray(np.linalg.norm(rows @ self._null, axis=1) / np.where(size > 0.0, size, 1.0))
-
     @property
     def condition(self) -> float:
         """Estimated condition number: the ratio of extreme pivots, for E or W, whichever is greater."""
