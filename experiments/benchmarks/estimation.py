@@ -249,7 +249,7 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
         return solver(*batch, y=many, threads=1)
 
     asked = {
-        "std of tau": (lambda x: x.std("tau"), ["variance of tau"]),
+        "std of tau": (lambda x: x.std("tau"), ["variances of tau"]),
         "w-test": (lambda x: x.normalised_residuals(), ["tests"]),
     }
     times: dict[str, tuple[Timing, float | str]] = {

@@ -44,22 +44,21 @@ class DoubleDoubleFallback:
         self._program, self._tolerance = program, tolerance
 
     def solve(
-        self, inputs: np.ndarray, outputs: Mapping[str, np.ndarray], status: np.ndarray, states: np.ndarray
-    ) -> bool:
-        """Rerun n states. Accepted states get new outputs and status 0. Returns True if all are accepted.
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], status: np.ndarray,
+        states: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Rerun n states of N. Accepted states get new outputs and status 0.
 
-        inputs (n, n_inputs): inputs of the states with numbers `states` (n,). outputs {group: (N, size)} and status
-        (N,): results of the run in double precision, updated in place.
+        inputs {group: (n, size)}: inputs of the states with numbers `states` (n,). outputs {group: (N, size)} and
+        status (N,): results of the run in double precision, updated in place.
         """
         if not len(states):
-            return True
+            return
+        rows = np.concatenate([inputs[name] for name in self._program.inputs], axis=1)
         with np.errstate(all="ignore"):  # states with non-finite inputs are not rerun
-            perturbed = inputs + self._change * np.maximum(np.abs(inputs), 1.0)
+            perturbed = rows + self._change * np.maximum(np.abs(rows), 1.0)
         outputs = {name: outputs[name] for name in self._program.outputs}
-        solved = rerun(
-            self._program, self._test, RECOVERABLE_STATUS, inputs, perturbed, states, outputs, status
-        )  # fmt: skip
-        return solved == len(states)
+        rerun(self._program, self._test, RECOVERABLE_STATUS, rows, perturbed, states, outputs, status)
 
     @cached_property
     def _change(self) -> np.ndarray:

@@ -172,9 +172,12 @@ class Estimate(Solution):
     @property
     def _states(self) -> SolvedStates:
         if self._asked is None:  # `cached_property` has a lock, which takes a microsecond
-            ok = self.ok
-            solved = None if ok is np.True_ else np.broadcast_to(ok, self._lead).reshape(-1)
-            self._asked = SolvedStates(self.inputs, self._n, self._about.refuse, solved)
+            if self._row is not None:
+                vector = self._row_arrays()[1]
+                self._asked = SolvedStates(lambda: self.inputs, 1, self._about.refuse, vector=vector)
+            else:
+                solved = None if self.ok is np.True_ else np.broadcast_to(self.ok, self._lead).reshape(-1)
+                self._asked = SolvedStates(self.inputs, self._n, self._about.refuse, solved)
         return self._asked
 
     @property

@@ -50,9 +50,7 @@ class FallbackSolver:
         recoverable = weak | BAD_PIVOT | BAD_OUTPUT
         flagged = np.flatnonzero((run.status & weak != 0) & (run.status & ~recoverable == 0))
         if len(flagged):
-            inputs = run.at(flagged)
-            rows = np.concatenate([inputs[name] for name in self._program.inputs], axis=1)
-            self.double_double.solve(rows, run.outputs, run.status, flagged)
+            self.double_double.solve(run.at(flagged), run.outputs, run.status, flagged)
             run.undetermined = self._pivot(run, flagged[run.status[flagged] != 0])
         bad = np.flatnonzero(run.status)
         if len(bad) and policy == "raise":

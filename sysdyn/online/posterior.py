@@ -1,7 +1,8 @@
 """Covariances, multipliers and determinant of a solved problem with noise, on request.
 
-Each result has a separate program: the elimination that solves for the mean, with the same order and guards, followed
-by selected entries of the inverse (Takahashi, Fagan and Chin 1973). Programs are compiled at first use. For the
+Each result has a program: the elimination that solves for the mean, with the same order and guards, followed by
+selected entries of the inverse (Takahashi, Fagan and Chin 1973). Programs are compiled at first use. Variances have one
+program for all quantities that have been requested so far; a further quantity may change their last bit. For the
 residual tests see Teunissen (2000).
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -23,7 +23,7 @@ from sysdyn.measurements.problem import Problem
 from sysdyn.offline.check import with_ranges
 from sysdyn.offline.compile import ordered_system
 from sysdyn.offline.covariance import SHARES, SymbolicCovariance, limits_of
-from sysdyn.offline.dense_estimate import Covariance, LinearTerms, dense_estimates
+from sysdyn.offline.dense_estimate import Covariance, DenseEstimate, LinearTerms, dense_estimates
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import Choice
@@ -34,6 +34,8 @@ from sysdyn.online.states import SolvedStates
 from sysdyn.online.whitening import NoisyComponents
 from sysdyn.program.groups import Arrays
 from sysdyn.program.program import Guard, Program
+from sysdyn.runtime.native import extension
+from sysdyn.runtime.native_calls import Argument, CallPattern, ResultLayout, single_state_call
 from sysdyn.runtime.runner import Runner
 
 # Level of code generation for the programs, which are large and run rarely.
@@ -65,6 +67,7 @@ class Posterior:
         self._key, self._progress = key, progress
         self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
         self._statistics: dict[str, Statistic] = {}
+        self._quantities: tuple[str, ...] = ()  # of the program of variances
 
     @functools.cached_property
     def system(self) -> AugmentedSystem:
@@ -99,28 +102,38 @@ class Posterior:
             self._shapes[quantity] = self.problem.outputs([quantity])[quantity].shape
         return self._shapes[quantity]
 
-    def variances(self, part: OutputPart, states: SolvedStates) -> np.ndarray:
-        """Variances (n, size) of the scalars of a part."""
-        name = f"variance of {_words(part)}"
-        return self._run(
-            name, lambda of: [(name, of.covariances([(x, x) for x in self._rows(part)(of)]))], states, part
-        )[name]
+    def variances(self, quantity: str, states: SolvedStates) -> np.ndarray:
+        """Variances (n, size) of the scalars of a quantity or of a measured output."""
+        if quantity not in states.variances:
+            if quantity not in self._quantities:  # a program of all quantities replaces that of the previous ones
+                self._rows(quantity)
+                self._statistics.pop(_variances_of(self._quantities), None)
+                self._quantities += (quantity,)
+            quantities = self._quantities
 
-    def has_variances(self, part: OutputPart) -> bool:
-        """True if `variances` of this part have a compiled program."""
-        return f"variance of {_words(part)}" in self._statistics
+            def groups(of: Covariance) -> list[tuple[str, list]]:
+                return [(x, of.covariances([(y, y) for y in self._rows(x)(of)])) for x in quantities]
+
+            states.variances.update(self._run(_variances_of(quantities), groups, states))
+        return states.variances[quantity]
+
+    def has_variances(self, quantity: str) -> bool:
+        """True if `variances` of this quantity have a compiled program."""
+        return quantity in self._quantities and _variances_of(self._quantities) in self._statistics
 
     def covariance(self, first: OutputPart, second: OutputPart, states: SolvedStates) -> np.ndarray:
         """Covariances (n, size of first, size of second) between two parts."""
-        name = f"covariance of {_words(first)} and {_words(second)}"
+        name = " and ".join(part if isinstance(part, str) else " of ".join(reversed(part)) for part in (first, second))
+        chosen = [self._rows(part) for part in (first, second)]
 
         def groups(of: Covariance) -> list[tuple[str, list]]:
-            rows, columns = ([*self._rows(part)(of)] for part in (first, second))
+            rows, columns = ([*part(of)] for part in chosen)
             variances = [(x, x) for x in (*rows, *columns)]  # for their guards
             covariances = iter(of.covariances([*((x, y) for x in rows for y in columns), *variances]))
-            return [(f"{name}, row {k}", [next(covariances) for _ in columns]) for k in range(len(rows))]
+            return [(f"row {k}", [next(covariances) for _ in columns]) for k in range(len(rows))]
 
-        covariances = [x for group, x in self._run(name, groups, states, first, second).items() if group != SHARES]
+        outputs = self._run(f"covariance of {name}", groups, states)
+        covariances = [x for group, x in outputs.items() if group != SHARES]
         return np.stack(covariances, axis=1) if covariances else np.empty((states.n, 0, 0))
 
     def multipliers(self, states: SolvedStates) -> np.ndarray:
@@ -166,52 +179,44 @@ class Posterior:
         """Compiled programs by name, one per requested result."""
         return {name: x.runner for name, x in self._statistics.items()}
 
-    def _run(self, name: str, groups: Formula, states: SolvedStates, *parts: OutputPart) -> Arrays:
-        """Outputs {group: (n, size)} of the program `name`, which computes `groups` of these parts.
+    def _run(self, name: str, groups: Formula, states: SolvedStates) -> Arrays:
+        """Outputs {group: (n, size)} of the program `name`, which computes these groups.
 
-        If dense matrices fail as well: raises SingularState, or returns NaN if `states.refuse` is False.
+        Fallbacks of states at which a guard fails are the double-double rerun and dense matrices. If these fail as
+        well: raises SingularState, or returns NaN if `states.refuse` is False.
         """
         statistic = self._statistics.get(name)
         if statistic is None:
-            for part in parts:
-                self._rows(part)
             statistic = self._statistics[name] = self._build_statistic(name, groups)
-        outputs = statistic.at_one(states) if states.n == 1 else None
-        if outputs is None:
-            outputs, status = statistic.runner.results(states.inputs, states.n)
-            failed = np.flatnonzero(status if states.solved is None else (status != 0) & states.solved)
-            self._solve_again(statistic, groups, states, failed, outputs, status)
-            failed = np.flatnonzero(status if states.solved is None else (status != 0) | ~states.solved)
-            if len(failed) and states.refuse and (states.solved is None or states.solved[failed].any()):
-                raise SingularState(
-                    f"the {name} cannot be computed at this state{at_states(failed, states.n)}: nothing determines the "
-                    "estimate there. Use on_singular='nan' to go on without it",
-                    states=tuple(failed.tolist()),
-                )
-            for x in outputs.values():
-                x[failed] = np.nan
+        if states.n == 1 and (row := statistic.at_one(states)) is not None:
+            return row
+        outputs, status = statistic.runner.results(states.inputs, states.n)
+        solved = np.ones(states.n, dtype=bool) if states.solved is None else states.solved
+        flagged = np.flatnonzero((status != 0) & solved)
+        statistic.double_double.solve(states.at(flagged), outputs, status, flagged)
+        for k in flagged[status[flagged] != 0].tolist():
+            if estimate := self._dense_estimate(states, k):
+                status[k] = 0
+                for group, values in groups(estimate):
+                    outputs[group][k] = values
+        failed = np.flatnonzero((status != 0) | ~solved)
+        if states.refuse and solved[failed].any():
+            raise SingularState(
+                f"the {name} cannot be computed at this state{at_states(failed, states.n)}: nothing determines the "
+                "estimate there. Use on_singular='nan' to go on without it",
+                states=tuple(failed.tolist()),
+            )
+        for x in outputs.values():
+            x[failed] = np.nan
         return outputs
 
-    def _solve_again(
-        self, statistic: Statistic, groups: Formula, states: SolvedStates, chosen: np.ndarray, outputs: Arrays,
-        status: np.ndarray,
-    ) -> None:  # fmt: skip
-        """Fallback of states at which a guard failed: double-double rerun, else dense matrices."""
-        if not len(chosen):
-            return
-        inputs = states.at(chosen)
-        rows = np.concatenate([inputs[name] for name in statistic.runner.program.inputs], axis=1)
-        statistic.again.solve(rows, outputs, status, chosen)
-        for k in chosen[status[chosen] != 0].tolist():
-            if k not in states.dense:
-                if len(states.dense) >= MAX_KEPT:
-                    states.dense.clear()
-                states.dense[k] = dense_estimates(self._body_frame_system, states.at(np.array([k])))[0]
-            estimate = states.dense[k]
-            if estimate is not None:
-                status[k] = 0
-                for name, x in groups(estimate):
-                    outputs[name][k] = x
+    def _dense_estimate(self, states: SolvedStates, k: int) -> DenseEstimate | None:
+        """The estimate of state k by dense matrices, cached."""
+        if k not in states.dense:
+            if len(states.dense) >= MAX_KEPT:
+                states.dense.clear()
+            states.dense[k] = dense_estimates(self._body_frame_system, states.at(np.array([k])))[0]
+        return states.dense[k]
 
     def _build_statistic(self, name: str, groups: Formula) -> Statistic:
         stages = Stages(self._progress)
@@ -225,7 +230,7 @@ class Posterior:
                 if self._key:
                     cache.store(file, storage.packed(program.to_arrays()))
             stages.report(f"{name}: compiling machine code", 0.6)
-            return Statistic(self.problem, Runner(backend_named(self._options.backend)(program, CODE_LEVEL)))
+            return Statistic(Runner(backend_named(self._options.backend)(program, CODE_LEVEL)))
         finally:
             stages.report("done", 1.0)
 
@@ -237,46 +242,29 @@ class Posterior:
         return with_ranges(program, self.problem.model, self._choice.report)
 
 
-class _OneState(threading.local):
-    """Prepared single-state call, one per thread. busy: True during a call, which a signal handler may interrupt."""
-
-    def __init__(self, runner: Runner):
-        program = runner.program
-        self.inputs, self.row = np.zeros(program.n_inputs), np.zeros((1, program.n_outputs))
-        self.status = np.zeros(1, dtype=np.int64)
-        inputs = {name: self.inputs[part] for name, part in program.inputs.slices.items()}
-        outputs = {name: self.row[:, part] for name, part in program.outputs.slices.items()}
-        self.run = runner.bind(inputs, outputs, self.status, None, single=True)
-        self.busy = False
-
-
 class Statistic:
     """The compiled program of one result of an estimate, such as variances or the determinant."""
 
-    def __init__(self, problem: Problem, runner: Runner):
+    def __init__(self, runner: Runner):
         self.runner = runner
-        self.again = DoubleDoubleFallback(runner.program, TOLERANCE)
-        self._slices, self._is_compiled = runner.program.outputs.slices, runner.backend.kernels
+        self.double_double = DoubleDoubleFallback(runner.program, TOLERANCE)
 
     @functools.cached_property
-    def _single_state_call(self) -> _OneState:
-        return _OneState(self.runner)
+    def _single_state_calls(self) -> list[extension.SingleStateCall]:
+        """The native call with the vector of all inputs as argument; none without machine code."""
+        program = self.runner.program
+        vector = Argument((program.n_inputs,), np.arange(program.n_inputs))
+        layout = ResultLayout(dict, tuple(program.outputs), tuple((1, size) for size in program.outputs.sizes.values()))
+        constants, pattern = np.zeros(program.n_inputs), CallPattern(1, {}, {})
+        call = single_state_call(self.runner.backend, [vector], constants, [], pattern, layout)
+        return [call] if call else []
 
     def at_one(self, states: SolvedStates) -> Arrays | None:
-        """Outputs {group: (1, size)} at one state by a prepared call; None if a guard failed."""
-        if not self._is_compiled or (one := self._single_state_call).busy:
+        """Outputs {group: (1, size)} at one state by a native call; None if a guard failed, or without machine code."""
+        if not (calls := self._single_state_calls):
             return None
-        one.busy = True
-        try:
-            one.inputs[:] = states.input_vector(self.runner.program.inputs)
-            one.run()
-            if one.status[0]:
-                return None
-            row = one.row.copy()
-        finally:
-            one.busy = False
-        return {name: row[:, part] for name, part in self._slices.items()}
+        return extension.run_single_state(calls, (states.input_vector(self.runner.program.inputs),), {})
 
 
-def _words(part: OutputPart) -> str:
-    return part if isinstance(part, str) else " of ".join(reversed(part))
+def _variances_of(quantities: Sequence[str]) -> str:
+    return f"variances of {', '.join(quantities)}"

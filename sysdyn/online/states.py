@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,17 +12,31 @@ from sysdyn.program.groups import Arrays, Groups
 
 
 class SolvedStates:
-    """Inputs of n states of a call, read-only.
+    """Inputs of n states of a call, read-only, and statistics that were computed for them.
 
-    inputs: {group: (size,) or (n, size)}. refuse: if True, states without results raise SingularState; else they give
-    NaN. solved (n,) bool: True for states that have an estimate; None if all have. dense: {state: its estimate by dense
-    matrices, or None if these fail}.
+    inputs: {group: (size,) or (n, size)}, or a function that returns it. refuse: if True, states without results raise
+    SingularState; else they give NaN. solved (n,) bool: True for states that have an estimate; None if all have.
+    vector: all inputs of a single state, in the order of the program; None if they are to be concatenated.
+
+    dense: {state: its estimate by dense matrices, or None if these fail}. variances: {quantity: (n, size)}.
     """
 
-    def __init__(self, inputs: Arrays, n: int, refuse: bool, solved: np.ndarray | None = None):
-        self.inputs, self.n, self.refuse, self.solved = inputs, n, refuse, solved
+    def __init__(
+        self, inputs: Arrays | Callable[[], Arrays], n: int, refuse: bool, solved: np.ndarray | None = None,
+        vector: np.ndarray | None = None,
+    ):  # fmt: skip
+        self._inputs, self.n, self.refuse, self.solved, self._vector = inputs, n, refuse, solved, vector
         self.dense: dict[int, DenseEstimate | None] = {}
-        self._vector: np.ndarray | None = None
+        self.variances: dict[str, np.ndarray] = {}
+
+    @property
+    def inputs(self) -> Arrays:
+        if callable(self._inputs):
+            self._inputs = self._inputs()
+        return self._inputs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_inputs": self.inputs}
 
     def input_vector(self, groups: Groups) -> np.ndarray:
         """The inputs (size,) of a single state (n = 1), concatenated in the order of `groups`."""

@@ -87,7 +87,7 @@ def test_programs_of_estimates_are_kept_and_damaged_ones_made_again(own_cache):
         progress = {"progress": lambda what, share: said.append(what)}
         return sd.compile(problem, outputs="tau", level="fast", backend="python", **progress)(q, qd, y=y).std("tau")
 
-    expected, made = std(), "variance of tau: eliminating"
+    expected, made = std(), "variances of tau: eliminating"
     assert made in said
     (entry,) = own_cache.glob("*.posterior")
     np.testing.assert_array_equal(std(), expected)
@@ -145,7 +145,7 @@ def test_progress_of_what_an_estimate_is_first_asked_for():
     solver = sd.compile(problem, outputs="tau", level="fast", progress=lambda what, done: told.append((what, done)))
     q, qd, qdd = problem.model.random_state(seed=1)
     solution = solver(q, qd, y={x: v for x, v in sd.predict(problem, q, qd, qdd).items() if x != "ExternalWrench"})
-    for name, ask in {"variance of tau": lambda: solution.std("tau"), "multipliers": solution.chi2}.items():
+    for name, ask in {"variances of tau": lambda: solution.std("tau"), "multipliers": solution.chi2}.items():
         told.clear()
         ask()
         shares = [done for _, done in told]

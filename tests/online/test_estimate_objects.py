@@ -73,7 +73,7 @@ def test_estimates_can_be_copied_and_pickled(again, n, backend):
         assert type(found) is sd.Estimate and np.array_equal(found.ok, estimate.ok)
         for name in estimate.keys():
             assert np.array_equal(found[name], estimate[name])
-            assert np.array_equal(found.std(name), estimate.std(name))
+            assert np.allclose(found.std(name), estimate.std(name), rtol=1e-9)
         for name in ("chi2", "log_likelihood", "backward_error"):
             assert np.array_equal(getattr(found, name)(), getattr(estimate, name)())
         assert np.array_equal(found.redundancy, estimate.redundancy)

@@ -76,7 +76,7 @@ def test_an_estimate_whose_worth_cannot_be_computed_says_so(monkeypatch):
     monkeypatch.setattr(posterior, "dense_estimates", lambda system, given: [None] * len(given["q"]))
     monkeypatch.setattr(posterior.DoubleDoubleFallback, "solve", lambda *given: False)
     refusing, going_on = (solver(inputs["q"], inputs["qd"], y=y, on_singular=x) for x in ("raise", "nan"))
-    with pytest.raises(SingularState, match="variance of qdd cannot be computed at this state") as caught:
+    with pytest.raises(SingularState, match="variances of qdd cannot be computed at this state") as caught:
         refusing.std("qdd")
     lost = np.isnan(going_on.std("qdd")).any(axis=1)
     assert going_on.ok.all() and caught.value.states == tuple(np.flatnonzero(lost)) and not lost[0] and lost[-1]

@@ -190,7 +190,7 @@ def test_estimates_have_standard_deviations(backend):
     close(estimate.qdd, np.full((3, MODEL.nv), 1.5))
     close(estimate.std("qdd"), np.full((3, MODEL.nv), 0.15))
     programs = estimate.posterior.programs
-    assert programs.keys() == {"variance of qdd"}
+    assert programs.keys() == {"variances of qdd"}
     assert all(type(x.backend) is BACKENDS[backend] for x in programs.values())
 
 

@@ -343,7 +343,7 @@ def test_a_forked_process_asks_what_another_thread_was_asking(monkeypatch):
     problem, began, go_on = small(), threading.Event(), threading.Event()
 
     def waiting(what: str, share: float) -> None:
-        if what == "variance of tau: eliminating":
+        if what == "variances of tau: eliminating":
             began.set()
             go_on.wait(10.0)
 
