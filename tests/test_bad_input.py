@@ -380,7 +380,7 @@ def test_things_that_are_no_problem_or_no_outputs():
         with Fails(InvalidInput, "compile needs a Problem", type(wrong).__name__, "forward_dynamics"):
             sd.compile(wrong)
     for wrong in ([], (), None):
-        with Fails(InvalidInput, "outputs is", "tau, qdd, fx, a, f"):
+        with Fails(InvalidInput, "no output", "tau, qdd, fx, a, f"):
             sd.compile(forward_dynamics(chain(2)), outputs=wrong)
 
 
