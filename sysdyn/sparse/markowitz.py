@@ -19,14 +19,13 @@ PivotRule = Callable[[SampledElimination, list[int]], Pivot | None]  # (eliminat
 N_CANDIDATES = 24  # Pivots whose exact cost is compared at each step (CPU time).
 
 
-def markowitz(a: SampledMatrix, width: int = 1, depth: int = 0) -> Pivots:
+def markowitz(a: SampledMatrix, width: int = 1) -> Pivots:
     """Greedy: at each step the safe pivot whose elimination costs the fewest operations. After Markowitz (1957).
 
-    Look-ahead minimises the cost of a pivot and `depth` greedy steps after it, over the `width` cheapest pivots. Ties
-    go to the last rows and columns, which belong to the leaves of a tree.
+    Look-ahead minimises the cost of a pivot and of the cheapest next one, over the `width` cheapest pivots. Ties go to
+    the last rows and columns, which belong to the leaves of a tree.
     """
-    choose = partial(best_with_lookahead, width=width, depth=depth)
-    return choose_pivots(SampledElimination(a), reversed(range(a.n)), choose)
+    return choose_pivots(SampledElimination(a), reversed(range(a.n)), partial(cheapest_pivot, width=width))
 
 
 def choose_rows(a: SampledMatrix, columns: Iterable[int]) -> Pivots:
@@ -94,42 +93,27 @@ def _first_safe_pivot(state: SampledElimination, columns: list[int]) -> Pivot | 
     return None
 
 
-def best_with_lookahead(state: SampledElimination, columns: list[int], width: int, depth: int) -> Pivot | None:
-    """The safe pivot, among the `width` cheapest, of least cost including `depth` greedy steps; None without any."""
+def cheapest_pivot(state: SampledElimination, columns: list[int], width: int = 1) -> Pivot | None:
+    """The cheapest safe pivot; None if no entry is safe. width: number of pivots that look-ahead compares."""
     options = _cheapest_options(state, columns)[:width]
     if not options:
         return None
     best, least = options[0], math.inf
     for option in options if len(options) > 1 else ():
-        total = _lookahead_cost(state, columns, option, depth, least)
+        total = option[0] + (_next_cost(state, columns, option) if option[0] < least else 0)
         if total < least:
             best, least = option, total
     return Pivot(-best[2], -best[3])
 
 
-def cheapest_pivot(state: SampledElimination, columns: list[int]) -> Pivot | None:
-    """The cheapest safe pivot; None if no entry is safe."""
-    return best_with_lookahead(state, columns, 1, 0)
-
-
-def _lookahead_cost(
-    state: SampledElimination, columns: list[int], option: RankedPivot, depth: int, limit: float
-) -> float:
-    """Operations of a pivot and of `depth` greedy steps after it; infinite if no safe pivot remains."""
-    total = option[0]
+def _next_cost(state: SampledElimination, columns: list[int], option: RankedPivot) -> float:
+    """Operations of the cheapest pivot after this one; infinite if no safe pivot remains, 0 after the last column."""
+    i, j = -option[2], -option[3]
     with state.trial():
-        while True:
-            i, j = -option[2], -option[3]
-            state.eliminate(i, j)
-            columns = [c for c in columns if c != j]
-            if not (depth and columns and total < limit):
-                return total
-            options = _cheapest_options(state, columns)
-            if not options:
-                return math.inf
-            option = options[0]
-            total += option[0]
-            depth -= 1
+        state.eliminate(i, j)
+        columns = [c for c in columns if c != j]
+        options = _cheapest_options(state, columns)
+    return options[0][0] if options else math.inf if columns else 0.0
 
 
 def _cheapest_options(state: SampledElimination, columns: list[int]) -> list[RankedPivot]:

@@ -23,8 +23,8 @@ from sysdyn.sparse.tearing import tearing_order
 # Factor of state-dependent entries in the matrix that UMFPACK orders, so that it prefers constant pivots (by trial:
 # with 1e-3 a cosine becomes a pivot on a humanoid).
 STEER = 1e-6
-# Number of pivots that look-ahead compares, and of greedy steps after each (by trial on robots).
-WIDTH, DEPTH = 6, 1
+# Number of pivots that look-ahead compares (by trial on robots).
+WIDTH = 6
 
 
 def umfpack_pivots(a: SampledMatrix) -> Pivots:
@@ -50,7 +50,7 @@ def unscaled(order: PivotSearch) -> PivotSearch:
     return lambda a: order(replace(a, units=(np.ones(len(a.rhs)), np.ones(a.n))))
 
 
-look_ahead: PivotSearch = partial(markowitz, width=WIDTH, depth=DEPTH)
+look_ahead: PivotSearch = partial(markowitz, width=WIDTH)
 # {name: starts}. The last start of "tearing" is safe at every regular state by its structure.
 ORDERINGS: dict[str, tuple[PivotSearch, ...]] = {
     "tearing": (tearing_order, partial(tearing_order, tried=8), partial(tearing_order, certified=True)),

@@ -339,14 +339,6 @@ def test_looking_ahead_saves_operations(robot):
     assert ahead < greedy
 
 
-def test_with_nothing_to_look_at_it_is_greedy():
-    """One candidate, or no step ahead."""
-    a, _ = sampled_system("chain", "forward")
-    greedy = markowitz(a)
-    assert markowitz(a, 6, 2) != greedy
-    assert markowitz(a, 1, 3) == markowitz(a, 6, 0) == greedy
-
-
 def quasidefinite_matrix(seed: int) -> SampledMatrix:
     """[H A^T; A −G] of 14 unknowns and 12 equations, every third of them noisy, sparse, at six states."""
     rng, n, m = np.random.default_rng(seed), 14, 12
