@@ -17,12 +17,22 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.diagnosis import advice
 from sysdyn.diagnosis.directions import null_directions
 from sysdyn.diagnosis.null_space import ZERO, MotionElimination, NullSpaces, involved
-from sysdyn.diagnosis.remedies import Candidate, additions, as_code, greedy_basis, removals, restricted
+from sysdyn.diagnosis.remedies import (
+    Candidate,
+    additions,
+    as_code,
+    cause_advice,
+    example_to_state,
+    greedy_basis,
+    removal_advice,
+    removals,
+    restricted,
+    statement_advice,
+)
 from sysdyn.diagnosis.report import Diagnosis, StateDiagnosis
-from sysdyn.diagnosis.structure import equation_names, structure, unknown_names
+from sysdyn.diagnosis.structure import Structure, equation_names, structure, unknown_names
 from sysdyn.equations.formulation import formulate
 from sysdyn.equations.system import BlockSystem, System
 from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, check_among, few
@@ -117,14 +127,11 @@ def _diagnosis(problem: Problem, available: Sequence[Measurement], active: Mappi
         k: null_directions(system.layout, spaces[k].right, system.scaling[1])
         for k in {reference, *np.flatnonzero(missing_at > missing).tolist()}
     }
-    pattern, suggestions = structure(system, rows), list[str]()
-    if missing:
-        terms = {term.name for direction in directions[reference] for term in direction.terms}
-        example = advice.example_to_state(system, spaces[reference].right, terms)
-        suggestions.append(advice.statement_advice(system, columns, missing, pattern.missing, example))
-    suggestions += advice.cause_advice(system, columns)
-    if excess:
-        suggestions.append(advice.removal_advice(redundant, removed_names, excess))
+    terms = {term.name for direction in directions[reference] for term in direction.terms}
+    example = example_to_state(system, spaces[reference].right, terms) if missing else ""
+    pattern = structure(system, rows)
+    summary = _summary(elimination, off, pattern, missing, excess, columns, redundant, removed_names, example)
+    suggestions = list(summary.suggestions)
     sensors: tuple[Measurement, ...] | None = ()
     if available and missing:
         sensors, sentence = _additions(problem, available, elimination, spaces[reference])
@@ -135,12 +142,9 @@ def _diagnosis(problem: Problem, available: Sequence[Measurement], active: Mappi
     def unknowns(mask: np.ndarray) -> tuple[str, ...]:
         return unknown_names(system, np.flatnonzero(mask).tolist())
 
-    return Diagnosis(
-        equations=int(rows.sum()), unknowns=system.shape[1], missing=missing, excess=excess,
-        by_structure=(pattern.missing, pattern.excess), undetermined=unknowns(in_all),
-        undetermined_at_some_states=unknowns(~in_all & ~determined), determined=unknowns(determined),
-        redundant=redundant, directions=directions[reference], suggestions=tuple(suggestions), additions=sensors,
-        removals=removed_names, switched_off=_measurement_names(system, off, off),
+    return replace(
+        summary, undetermined_at_some_states=unknowns(~in_all & ~determined), determined=unknowns(determined),
+        directions=directions[reference], suggestions=tuple(suggestions), additions=sensors,
         states=tuple(
             StateDiagnosis(kind, q[k], qd[k], int(missing_at[k]), int(excess_at[k]), unknowns(masks[k]),
                            directions.get(k, ()))
@@ -164,20 +168,33 @@ def _by_pattern(elimination: MotionElimination, off: np.ndarray) -> Diagnosis:
     pattern = structure(system, active)
     missing, excess = pattern.missing + by_value, pattern.excess + by_value
     redundant = equation_names(system, [r for r in pattern.redundant if system.row_blocks[r][0] == "y"])
-    suggestions = list[str]()
+    summary = _summary(elimination, off, pattern, missing, excess, pattern.undetermined, redundant)
     if missing or excess:
         note = "there are equations that repeat others, or nearly so" if by_value else "only the structure is known"
-        suggestions.append(f"{len(elimination.columns)} unknown q̈, fx and w are too many for null spaces: {note}")
-    if missing:
-        suggestions.append(advice.statement_advice(system, pattern.undetermined, missing, pattern.missing, ""))
-    suggestions += advice.cause_advice(system, pattern.undetermined)
-    if excess:
-        suggestions.append(advice.removal_advice(redundant, (), excess))
+        note = f"{len(elimination.columns)} unknown q̈, fx and w are too many for null spaces: {note}"
+        summary = replace(summary, suggestions=(note, *summary.suggestions))
     others = set() if by_value else set(range(system.shape[1])) - set(pattern.undetermined)
+    return replace(summary, determined=unknown_names(system, others))
+
+
+def _summary(
+    elimination: MotionElimination, off: np.ndarray, pattern: Structure, missing: int, excess: int,
+    columns: Sequence[int], redundant: tuple[str, ...], removals: tuple[str, ...] = (), example: str = "",
+) -> Diagnosis:  # fmt: skip
+    """The counts and names of a diagnosis, with suggestions. columns: the undetermined unknowns.
+
+    off: equations that are switched off. example: measurements to add, as code.
+    """
+    system, suggestions = elimination.system, list[str]()
+    if missing:
+        suggestions.append(statement_advice(system, columns, missing, pattern.missing, example))
+    suggestions += cause_advice(system, columns)
+    if excess:
+        suggestions.append(removal_advice(redundant, removals, excess))
     return Diagnosis(
-        equations=int(active.sum()), unknowns=system.shape[1], missing=missing, excess=excess,
-        by_structure=(pattern.missing, pattern.excess), undetermined=unknown_names(system, pattern.undetermined),
-        determined=unknown_names(system, others), redundant=redundant, suggestions=tuple(suggestions),
+        equations=int(elimination.active.sum()), unknowns=system.shape[1], missing=missing, excess=excess,
+        by_structure=(pattern.missing, pattern.excess), undetermined=unknown_names(system, columns), determined=(),
+        redundant=redundant, suggestions=tuple(suggestions), removals=removals,
         switched_off=_measurement_names(system, off, off),
     )  # fmt: skip
 
