@@ -24,9 +24,6 @@ from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import path
 
-# A coefficient is constant if it differs by less than this share between two random states (rounding errors).
-UNVARIED = 1e-9
-
 
 def propagated_blocks(problem: Problem) -> tuple[Block, ...]:
     """("Xa", i) and ("Xf", j) of the joints at which X_i a_λ(i) or X_j^T f_j becomes an unknown."""
@@ -92,7 +89,7 @@ class _MeasuredBlocks:
 
 def _same(first: list[list[float]], second: list[list[float]]) -> bool:
     """True if coefficients at two states agree up to rounding errors."""
-    return len(first) == len(second) and bool(np.allclose(first, second, rtol=UNVARIED, atol=UNVARIED))
+    return len(first) == len(second) and bool(np.allclose(first, second))
 
 
 def _rows_by_block(problem: Problem, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:

@@ -51,10 +51,9 @@ VANISHING = 1e-6
 FAR_ERROR = 1e-12
 # Candidates for the verified range of joints without limits, m; the greatest with small errors is used (decades).
 RANGES = (FARTHEST, 100.0, NEAR)
-# Number of states that are compared by each criterion, and of rounds that replace singular states (CPU time).
-COMPARED, ROUNDS = 16, 4
-# Sample size for estimating the share of singular states, and number of worst states that guide the next search.
-TESTED, GUIDING = 24, 6
+# Number of states that are compared or tested for singularity by each criterion, of the worst ones that guide the next
+# search, and of rounds that replace singular states (CPU time).
+COMPARED, GUIDING, ROUNDS = 16, 6, 4
 
 StateArrays = dict[str, np.ndarray]  # {group of inputs: (N, size)}
 
@@ -99,8 +98,8 @@ class SampledStates:
                 self.declared &= (inputs[name] == group.require_default()).all(axis=1)
         self._singular: dict[int, bool] = {}
         self._some_regular = True
-        spread = np.linspace(0, self.n - 1, TESTED).astype(int)
-        if all(self.singular(spread[k : k + 1])[0] for k in range(TESTED)):
+        spread = np.linspace(0, self.n - 1, COMPARED).astype(int)
+        if all(self.singular(spread[k : k + 1])[0] for k in range(COMPARED)):
             require_regular(system)
             self._some_regular = False  # condition numbers are large at every state and carry no information
 
@@ -253,7 +252,7 @@ def _worst(error: np.ndarray, states: np.ndarray, most: int) -> np.ndarray:
 
 def _regular(states: SampledStates, flagged: np.ndarray) -> tuple[np.ndarray, int]:
     """(regular states in a sample of flagged states, estimated number of all regular flagged states)."""
-    tested = flagged[np.unique(np.linspace(0, len(flagged) - 1, min(len(flagged), TESTED)).astype(int))]
+    tested = flagged[np.unique(np.linspace(0, len(flagged) - 1, min(len(flagged), COMPARED)).astype(int))]
     regular = tested[~states.singular(tested)]
     return regular, round(len(flagged) * len(regular) / max(1, len(tested)))
 

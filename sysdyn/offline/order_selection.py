@@ -13,12 +13,20 @@ from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.equations.system import System
-from sysdyn.errors import BackendUnavailable, InvalidInput, NoSafeOrdering, ProblemError, SingularState, UnknownName
+from sysdyn.errors import (
+    BackendUnavailable,
+    InvalidInput,
+    NoSafeOrdering,
+    ProblemError,
+    SingularState,
+    UnknownName,
+    few,
+)
 from sysdyn.measurements.problem import Problem
 from sysdyn.offline.check import SampledStates, StateArrays
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import CUSTOM, Equations, Options
-from sysdyn.offline.report import Choice, StabilityReport
+from sysdyn.offline.report import INACCURATE, Choice, StabilityReport
 from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
 from sysdyn.offline.stages import Stages
 from sysdyn.sparse.lu import Pivots
@@ -36,10 +44,6 @@ ATTEMPTS = 4
 MAX_RELATIVE_COST, MAX_START_COST = 1.5, 1.2
 # The order in which every column is eliminated by rotations, the last resort.
 ALL_ORTHOGONAL = "orthogonal"
-# Greatest backward error that a step of iterative refinement can reduce to rounding (half the digits).
-REFINABLE = 1e-6
-# Greatest number of orders in an error message.
-MOST_NAMED = 3
 # Orders that "auto" tries in addition to the recursive ones.
 AUTO = ("tearing", "umfpack", "markowitz", "colamd")
 # Orders that are tried in addition to symmetric ones for estimates of wrenches with exactly known motion, because
@@ -122,9 +126,9 @@ class OrderSelection:
         return min(stable, key=lambda x: x[0].report.difference, default=None)
 
     def _refine(self) -> None:
-        """Check the cheapest accurate order (else the most accurate one) with a step of iterative refinement."""
+        """Check the cheapest order with half of the digits (else the most accurate one) with a refinement step."""
         orders = [choice for choice, _ in self._checked if not choice.refined]
-        accurate = [x for x in orders if x.report.backward_error <= REFINABLE and not x.report.often_falls_back]
+        accurate = [x for x in orders if x.report.backward_error <= INACCURATE and not x.report.often_falls_back]
         choice = min(accurate or orders, key=lambda x: x.total if accurate else x.report.backward_error)
         refined = Elimination(self.system, *choice.pivots, refined=True)
         with refined.graph:
@@ -243,9 +247,8 @@ class OrderSelection:
         """The error with a list of the orders; checked orders come first."""
         named = sorted(self.considered, key=lambda x: not x[1].startswith("not "))
         tried = tuple(dict.fromkeys(f"{name}: {what}" for name, what in named))
-        lines = ["no elimination order is safe at every sampled state:", *(f"  {x}" for x in tried[:MOST_NAMED])]
-        if len(tried) > MOST_NAMED:
-            lines.append(f"  … ({len(tried)} in all: error.tried)")
+        tried_lines = few(tried, between="\n  ")
+        lines = [f"no elimination order is safe at every sampled state (error.tried):\n  {tried_lines}"]
         diagnosis = diagnose(self.system.problem)
         if not diagnosis.well_posed:
             lines.append(str(diagnosis))

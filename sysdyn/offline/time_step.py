@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysdyn.codegen import interpreter
+from sysdyn.equations.system import SINGULAR
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.measurements.input_names import NOISE, SWITCH, group_of, value_group
@@ -27,6 +28,7 @@ from sysdyn.measurements.measurement import Output, output_name
 from sysdyn.measurements.problem import Problem
 from sysdyn.offline.derivatives import affine, rates
 from sysdyn.offline.elimination import output_groups
+from sysdyn.offline.report import INACCURATE
 from sysdyn.offline.sampling import CHECK_SEED, ORDER_SEED, sample_matrix, sample_states
 from sysdyn.program.graph import SHARING, Graph, Scalar, is_zero
 from sysdyn.program.program import Program
@@ -39,10 +41,8 @@ from sysdyn.sparse.sampled import Pivot, SampledMatrix
 # that maps r to them.
 RESIDUAL, JACOBIAN, ERRORS, VARIANCES, FREE = "residual", "jacobian", "errors", "variances", "free"
 
-# Number of states at which orders are searched, and at which one is checked (CPU time).
-ORDER_STATES, CHECK_STATES = 12, 8
-# Condition number beyond which a state is not compared, and greatest error of residuals (half the digits).
-MAX_CONDITION, LARGEST_ERROR = 1e12, 1e-7
+# Number of states at which orders are searched and checked (CPU time).
+STATES = 12
 
 
 class Rows(NamedTuple):
@@ -85,7 +85,7 @@ class TimeStepElimination:
         for pivots in self._orders():
             self._eliminate(pivots)
             least = min(least, self.error())
-            if least <= LARGEST_ERROR:
+            if least <= INACCURATE:
                 break
         else:
             raise NoSafeOrdering(f"no order of the equations of a time step keeps digits: errors are {least:.2g}")
@@ -108,7 +108,7 @@ class TimeStepElimination:
     def _sampled(self) -> SampledMatrix:
         """The columns to eliminate at sampled states, scaled, with declared noise and all measurements on."""
         system, columns = self.system, np.array(self._eliminated)
-        states = sample_states(system.problem, ORDER_STATES, ORDER_SEED)
+        states = sample_states(system.problem, STATES, ORDER_SEED)
         a = sample_matrix(system, {x: y for x, y in states.items() if group_of(x).role not in (NOISE, SWITCH)})
         row_scale, column_scale = system.plain.scaling
         units = np.where(system.plain.noisy_mask, 1.0, row_scale), column_scale[columns]
@@ -162,18 +162,18 @@ class TimeStepElimination:
         """
         system, columns, noisy = self.system, self._eliminated, sorted(self._noise)
         exact = sorted(set(self._factors.row_perm).difference(noisy))
-        states = sample_states(self.problem, CHECK_STATES, CHECK_SEED)
-        qdd = np.random.default_rng(CHECK_SEED).standard_normal((CHECK_STATES, self.problem.model.nv))
+        states = sample_states(self.problem, STATES, CHECK_SEED)
+        qdd = np.random.default_rng(CHECK_SEED).standard_normal((STATES, self.problem.model.nv))
         compared = self._by_row(self._residuals()) if noisy else list(self._factors.solution)
         program = Program.from_graph(self._assembly.graph, self._inputs, [(ERRORS, compared)])
         values = interpreter.run_groups(program, {**states, "qdd": qdd})[ERRORS]
-        entries, b = (np.broadcast_to(x, (CHECK_STATES, x.shape[1])) for x in system.values(states))
+        entries, b = (np.broadcast_to(x, (STATES, x.shape[1])) for x in system.values(states))
         scales, differences = system.plain.scaling[1][columns], []
-        for k in range(CHECK_STATES):
+        for k in range(STATES):
             matrix = system.matrix(entries[k]).toarray()
             right = b[k] + matrix[:, self._accelerations] @ qdd[k]
             dense = ConstrainedLeastSquares(matrix[np.ix_(exact, columns)], matrix[np.ix_(noisy, columns)], scales)
-            if not dense.condition < MAX_CONDITION:
+            if not dense.condition < 1.0 / SINGULAR:
                 continue
             d, _, residuals = dense.solve(np.zeros((len(scales), 1)), -right[exact][:, None], -right[noisy][:, None])
             expected, units = (residuals[:, 0], 1.0) if noisy else (d[:, 0], scales)
@@ -181,8 +181,8 @@ class TimeStepElimination:
             differences.append(np.abs((values[k] - expected) / units).max(initial=0.0) / size)
         if not differences:
             raise NoSafeOrdering(
-                f"the equations of a time step cannot be checked: their condition number exceeds {MAX_CONDITION:g} at "
-                f"all of {CHECK_STATES} sampled states. Choose units in which noise and inertias are of similar "
+                f"the equations of a time step cannot be checked: their condition number exceeds {1.0 / SINGULAR:g} at "
+                f"all of {STATES} sampled states. Choose units in which noise and inertias are of similar "
                 "magnitude"
             )
         return float(np.max(differences))
