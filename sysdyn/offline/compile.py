@@ -214,10 +214,8 @@ def _require_unchanged(problem: Problem, program: Program, outputs: Sequence[Out
     its order.
     """
     measured = [x for x in outputs if isinstance(x, Measurement)]
-    system, inputs = (
-        assemble(problem, outputs=(*QUANTITIES, *measured)),
-        sample_states(problem, VERIFIED_STATES, PASSES_SEED),
-    )
+    system = assemble(problem, outputs=(*QUANTITIES, *measured))
+    inputs = sample_states(problem, VERIFIED_STATES, PASSES_SEED)
     regular = ~is_singular(system, inputs)
     if regular.any():
         inputs = {name: x[regular] for name, x in inputs.items()}
