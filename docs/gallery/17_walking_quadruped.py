@@ -21,16 +21,14 @@ sys.path.append(str(Path("../..").resolve() / "experiments" / "trajectories"))
 import logs
 
 # %%
-# The log, whose truth is known, and what is stated of it: see ``logs.quadruped_problem``. Feet stand where knees carry:
-# ``when="torques: tau(FL_calf)"`` without a number finds the limit between two groups of torques in the log. They count
-# from 40 ms after a touch-down on, as the soft floor throws them back until then. Nothing touches a leg whose foot does
-# not stand, ``sd.Switchable(…, unless="FL")``, unless what is measured contradicts that. Errors of the model are noise
-# of its equations of motion, ``sd.ModelNoise``.
+# The log, whose truth is known, and what is stated of it: see ``logs.quadruped_problem``. Feet stand where knees carry,
+# ``when="torques: tau(FL_calf) > 4.5"``. They count from 40 ms after a touch-down on, as the soft floor throws them
+# back until then. Nothing touches a leg whose foot does not stand, ``sd.Switchable(…, unless="FL")``, unless what is
+# measured contradicts that. Errors of the model are noise of its equations of motion, ``sd.ModelNoise``.
 
 log = logs.quadruped(250, error=0.02)
-problem = logs.quadruped_problem(log, error=0.02, when="torques: tau({}_calf)".format)
+problem = logs.quadruped_problem(log, error=0.02, when="torques: tau({}_calf) > 4.5".format)
 given = {**log.log, "no motor": np.zeros((len(log.truth.t), 6))}
-print(sd.Log(given, problem, states="unknown").limits)
 run = sd.smooth(problem, given, ["tau", "fx"])
 print(run)
 

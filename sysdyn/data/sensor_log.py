@@ -151,7 +151,6 @@ class Log:
         self.columns = LogColumns(self.problem, self.values, columns, timed, free, states, unused)
         self.told = told if told is not None else set()
         self._switchable = self.columns.optional
-        self._standing, self._limits = Standing(self.problem), dict[str, float]()
         self._first = self._opened(0)
         self.summary = Summary()
 
@@ -187,23 +186,7 @@ class Log:
             )  # fmt: skip
 
     def __iter__(self) -> Iterator[Chunk]:
-        if self._standing.open and not self._limits:
-            self._standing = Standing(self.problem)
-            for _ in self._chunks():
-                pass
-            self._limits, self.summary = self._standing.found(), Summary()
-        self._standing = Standing(self.problem, self._limits)
-        yield from self._chunks()
-
-    @property
-    def limits(self) -> dict[str, float]:
-        """{column: number} beyond which a stance stands whose condition is a column alone, found by reading the log."""
-        if self._standing.open and not self._limits:
-            next(iter(self), None)
-        return dict(self._limits)
-
-    def _chunks(self) -> Iterator[Chunk]:
-        last = -np.inf
+        self._standing, last = Standing(self.problem), -np.inf
         for k in range(len(self.files)):
             file = self._opened(k) if k else self._first
             blocks = self._blocks(file)

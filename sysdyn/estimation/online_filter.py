@@ -106,12 +106,6 @@ class Live:
                 f"contacts of {name!r} follow from what is before and after an instant, and a filter has the former "
                 "alone: give it a condition when=, or none and hand in active"
             )
-        if self._standing.open:
-            column = self._standing.open[0]
-            raise InvalidInput(
-                f"the limit of {column!r} follows from a whole log: write when='{column} > NUMBER', with "
-                "a number out of `sysdyn.Log(…).limits`"
-            )
         problem, nothing = self.problem, np.empty((1, 0))
         self._nothing = nothing
         self._measured = {m.name: m for m in (*problem.state_sensors, *problem.valued)}

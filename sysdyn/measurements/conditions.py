@@ -1,4 +1,4 @@
-"""Conditions on measured values, such as "l_foot_ft: fz > 40 and imu: a_z < 12", by which contacts are told."""
+"""Conditions on measured values, such as "l_foot_ft: fz > 40 and imu: a_z < 12", which switch stances."""
 
 from __future__ import annotations
 
@@ -17,12 +17,8 @@ from sysdyn.program.groups import Group
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
-# One comparison: column, sign, number; or a column alone.
+# One comparison: column, sign, number.
 _CLAUSE = re.compile(rf"\s*(\S.*?)\s*({'|'.join(COMPARISONS)})\s*([-+.\w]+)\s*")
-_COLUMN = re.compile(r"\s*([^<>=]*[^<>=\s:]\s*:\s*[^<>=\s:][^<>=:]*?)\s*")
-# Share of the variance of sizes that is between two groups, below which these are one: 0.64 of a normal distribution,
-# 0.75 of a uniform one (chosen).
-TWO_GROUPS = 0.8
 _AND = re.compile(r"\s+and\s+")
 
 
@@ -30,13 +26,11 @@ _AND = re.compile(r"\s+and\s+")
 class Condition:
     """Comparisons of components of measurements with numbers, all of which have to hold.
 
-    text: "MEASUREMENT: COMPONENT > NUMBER", also with <, >=, <=, several joined by "and". A column alone,
-    "MEASUREMENT: COMPONENT", holds if its size is in the greater of the two groups that the sizes in a log fall into.
-    Raises InvalidInput.
+    text: "MEASUREMENT: COMPONENT > NUMBER", also with <, >=, <=, several joined by "and". Raises InvalidInput.
     """
 
     text: str
-    clauses: tuple[tuple[str, str, float], ...] = ()  # (column, sign, number), no sign of a column alone
+    clauses: tuple[tuple[str, str, float], ...] = ()  # (column, sign, number)
 
     def __post_init__(self):
         object.__setattr__(self, "clauses", tuple(_clause(part, self.text) for part in _AND.split(self.text)))
@@ -47,22 +41,15 @@ class Condition:
         for column, _, _ in self.clauses:
             check_among(f"column in when= of {name!r}:", column, valid)
 
-    def holds(
-        self, y: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, ...]],
-        limits: Mapping[str, float] | None = None,
-    ) -> np.ndarray:  # fmt: skip
-        """(…) bool for values y {measurement: (…, m)}, labels {measurement: of its columns}; False beside NaN.
-
-        limits {column: number}: of the sizes of columns alone.
-        """
+    def holds(self, y: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, ...]]) -> np.ndarray:
+        """(…) bool for values y {measurement: (…, m)}, labels {measurement: of its columns}; False for NaN."""
         place = {label: (name, k) for name, found in labels.items() for k, label in enumerate(found)}
         result: Any = True
         for column, sign, number in self.clauses:
             name, k = place[column]
             x = np.asarray(y[name], dtype=float)[..., k]
             with np.errstate(invalid="ignore"):
-                now = COMPARISONS[sign](x, number) if sign else np.abs(x) > (limits or {}).get(column, np.inf)
-            result = result & now
+                result = result & COMPARISONS[sign](x, number)
         return np.asarray(result)
 
     def told(self, y: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, ...]]) -> np.ndarray:
@@ -74,11 +61,6 @@ class Condition:
                 for x, name in ((x, x.rpartition(": ")[0]) for x in columns)
             ]
         )
-
-    @property
-    def open(self) -> tuple[str, ...]:
-        """Columns alone, whose limits a log tells."""
-        return tuple(column for column, sign, _ in self.clauses if not sign)
 
     @property
     def measurements(self) -> tuple[str, ...]:
@@ -98,25 +80,7 @@ def condition_of(name: str, when: object) -> Condition | None:
     return Condition(when)
 
 
-def limit_between(sizes: np.ndarray) -> float | None:
-    """The number between two groups of sizes (N,) by which most of their variance is between these; None: one group.
-
-    Otsu (1979), "A threshold selection method from gray-level histograms".
-    """
-    x = np.sort(sizes[np.isfinite(sizes)])
-    if len(x) < 2 or x[0] == x[-1]:
-        return None
-    n, total = np.arange(1, len(x)), np.cumsum(x)[:-1]
-    below, above = total / n, (x.sum() - total) / (len(x) - n)
-    between = n * (len(x) - n) * (above - below) ** 2 / len(x) ** 2
-    k = int(np.argmax(between))
-    return float(0.5 * (x[k] + x[k + 1])) if between[k] >= TWO_GROUPS * x.var() else None
-
-
 def _clause(part: str, text: str) -> tuple[str, str, float]:
-    alone = _COLUMN.fullmatch(part)
-    if alone:
-        return re.sub(r"\s*:\s*(?=[^:]*$)", ": ", alone[1]), "", np.nan
     found = _CLAUSE.fullmatch(part)
     try:
         number = float(found[3]) if found else np.nan
@@ -125,7 +89,8 @@ def _clause(part: str, text: str) -> tuple[str, str, float]:
     if not found or not np.isfinite(number):
         raise InvalidInput(
             f'the condition {text!r} cannot be read at {part.strip()!r}: write "MEASUREMENT: COMPONENT > NUMBER", with '
-            f'{", ".join(COMPARISONS)}, and several joined by "and"'
+            f'{", ".join(COMPARISONS)}, and several joined by "and". Without when=, a column "active: NAME" of the log '
+            "switches the stance"
         )
     column = re.sub(r"\s*:\s*(?=[^:]*$)", ": ", found[1])  # the component follows the last colon
     return column, found[2], number

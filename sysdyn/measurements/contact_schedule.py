@@ -6,31 +6,22 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput
-from sysdyn.measurements.conditions import limit_between
 from sysdyn.measurements.problem import Problem
-
-# Most sizes of a column by which its limit is found (chosen).
-MOST_SIZES = 2**15
 
 
 class Standing:
     """Switches of the stances of a problem by their conditions, over successive rows.
 
     A value that is compared holds until the next one is measured; before the first one a stance is off. A stance that
-    begins counts once it has settled. limits {column: number}: of conditions that are columns alone.
+    begins counts once it has settled.
     """
 
-    def __init__(self, problem: Problem, limits: Mapping[str, float] | None = None):
-        self._conditions, self.limits = problem.conditions, limits or {}
-        self._opposites = problem.opposites
+    def __init__(self, problem: Problem):
+        self._conditions, self._opposites = problem.conditions, problem.opposites
         self._groups = {**problem.values, **problem.state_values}
         self._labels = {name: group.labels for name, group in self._groups.items()}
         self._held: dict[str, np.ndarray] = {}
         self._settling = Settling(problem)
-        self.open = tuple(dict.fromkeys(x for when in self._conditions.values() for x in when.open))
-        self._sizes: dict[str, list[np.ndarray]] = {x: [] for x in self.open}
-        self._step = 1
 
     @property
     def used(self) -> bool:
@@ -55,9 +46,8 @@ class Standing:
             last = np.maximum.accumulate(np.where(np.isnan(x), 0, np.arange(n + 1)[:, None]), axis=0)
             x = np.take_along_axis(x, last, axis=0)
             self._held[source], held[source] = x[-1], x[1:]
-        self._gather(held)
         for name, when in asked.items():
-            on = when.holds(held, self._labels, self.limits)
+            on = when.holds(held, self._labels)
             stands = np.broadcast_to(on[:, None], (n, self._groups[name].size))
             active[name] = stands & active.get(name, True)
         for name, foot in self._opposites.items():
@@ -67,33 +57,6 @@ class Standing:
                     off = off & asked[foot].told(held, self._labels)
                 active[name] = np.repeat(off[:, None], self._groups[name].size, axis=1)
         self._settling.switch(active, t)
-
-    def _gather(self, held: Mapping[str, np.ndarray]) -> None:
-        """Keep sizes of the columns whose limits are not known yet, every 2^k-th."""
-        for column in self.open if not self.limits else ():
-            source = column.rpartition(": ")[0]
-            if source not in held:  # columns say where these stances stand
-                continue
-            x = held[source][:, self._labels[source].index(column)]
-            self._sizes[column].append(np.abs(x[:: self._step]))
-        if self._sizes and max(sum(map(len, x)) for x in self._sizes.values()) > MOST_SIZES:
-            self._sizes = {name: [np.concatenate(x)[::2]] for name, x in self._sizes.items()}
-            self._step *= 2
-
-    def found(self) -> dict[str, float]:
-        """{column: limit} by all rows so far. Raises InvalidInput for a column whose sizes are one group."""
-        limits = {}
-        for column, sizes in self._sizes.items():
-            if not sizes:
-                continue
-            limit = limit_between(np.concatenate(sizes))
-            if limit is None:
-                raise InvalidInput(
-                    f"the sizes of {column!r} do not fall into two groups, and do not tell where a foot stands: "
-                    f"write when='{column} > NUMBER'"
-                )
-            limits[column] = limit
-        return limits
 
 
 class Settling:
