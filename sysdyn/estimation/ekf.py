@@ -7,15 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import scipy  # which loads scipy.linalg where it is first used
 
-from sysdyn.estimation.ekf_step import POSITION, RATES, FilterStep
-from sysdyn.estimation.lie_jacobians import turned
+from sysdyn.estimation.ekf_step import FilterStep
 from sysdyn.estimation.outliers import Event, snooped
-from sysdyn.estimation.residuals import BIASES, EXACT_SHARE, DynamicsResiduals, MeasurementData, StateResiduals
+from sysdyn.estimation.process_model import BIASES, POSITION, RATES
+from sysdyn.estimation.residuals import EXACT_SHARE, DynamicsResiduals, MeasurementData, StateResiduals
 from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.estimation.unwrapping import AMBIGUOUS, BEYOND, CERTAIN, NEAR, TURN, Angle, report
-from sysdyn.runtime.call_list import CallList, StridedArray
 
 # Instants at the start at which nothing is dropped, since the state is not known well.
 UNTESTED = 20
@@ -52,7 +50,6 @@ class Filter:
     turns: np.ndarray = field(default_factory=lambda: np.zeros(0))
     _seen: int = 0
     _held: GaussianState | None = None
-    _noise: tuple[float, np.ndarray] | None = None
     _reported: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -85,19 +82,6 @@ class Filter:
         t = float(readings.t[0])
         self._loaded(belief).predict(t - float(belief.path.t[0]))
         return self._after(readings, t)
-
-    def step(self, path: StateTrajectory, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(Φ, Q) (unknowns, unknowns) of the error of a path of one instant."""
-        own, n = self.layout, self.layout.n_states
-        F, k = np.zeros((own.size, own.size)), np.arange(n, own.size)
-        F[:n, :n] = own.motion.transition(path.rates, dt)[0]
-        F[k, k], walk = (x[0] for x in own.bias_transition(dt))
-        if self._noise is None or self._noise[0] != dt[0]:
-            Q = np.zeros((own.size, own.size))
-            Q[:n, :n] = own.motion.noise(dt, self.density)[0]
-            Q[k, k] = walk
-            self._noise = dt[0], Q
-        return F, self._noise[1]
 
     def update(self, belief: GaussianState, readings: MeasurementData) -> GaussianState:
         """The belief after the readings of one instant, the first of `readings`."""
@@ -180,55 +164,41 @@ class Filter:
             )
         return found
 
-    def backwards(self, found: Sequence[GaussianState], ahead: Sequence[GaussianState]) -> list[GaussianState]:
-        """Beliefs of successive instants smoothed once; ahead: the predictions of all but the first."""
-        last, smoothed = found[-1], [found[-1]]
-        for before, prediction in zip(found[-2::-1], ahead[::-1], strict=True):
-            F, _ = self.step(before.path, prediction.path.t - before.path.t)
-            factor = scipy.linalg.cho_factor(prediction.P, check_finite=False)  # whatever the units
-            K = scipy.linalg.cho_solve(factor, F @ before.P, check_finite=False).T
-            away = last.path.local_coordinates(prediction.path)
-            step, P = K @ away, before.P + K @ (self.layout.transport(last.P, away, back=True) - prediction.P) @ K.T
-            last = GaussianState(before.path.retract(step[None]), self.layout.transport(0.5 * (P + P.T), step))
-            smoothed.append(last)
-        return smoothed[::-1]
+    def smooth(
+        self, filtered: Sequence[GaussianState], predicted: Sequence[GaussianState], covariances: bool = True
+    ) -> tuple[StateTrajectory, np.ndarray]:
+        """(smoothed trajectory, its covariances (N, unknowns, unknowns) if requested) of successive time steps.
 
-    def path(self, found: Sequence[GaussianState], ahead: Sequence[GaussianState]) -> StateTrajectory:
-        """The path of `backwards`, to first order in its steps; that of the filter if a covariance has no factor."""
-        own, whole = self.layout, _together([x.path for x in found])
-        if not ahead:
-            return whole
-        before, after = (_together([x.path for x in part]) for part in (ahead, found[1:]))
-        dt, n = np.diff(whole.t), self.layout.n_states
-        F, k = np.zeros((len(dt), own.size, own.size)), np.arange(n, own.size)
-        F[:, :n, :n], F[:, k, k] = own.motion.transition(whole.rates[:-1], dt), own.bias_transition(dt)[0]
-        P, behind = (np.stack([x.P for x in part]) for part in (ahead, found[:-1]))
-        away = np.concatenate([
-            own.model.difference(before.q, after.q), (after.rates - before.rates).reshape(len(dt), -1),
-            after.biases - before.biases,
-        ], axis=1)  # fmt: skip
-        size, step, further = own.size, np.zeros((len(found), own.size)), np.zeros((2, own.size))
-        wrong, calls = np.zeros((len(dt), 2), dtype=np.intc), CallList()
-        calls.call("dcopy", size, StridedArray(step, -1), 1, further[0], 1)
-        for joint, _, part in own.motion.groups:
-            J, m = np.linalg.inv(turned(joint, -away[:, part])[1]), joint.nv
-            later = StridedArray(step, -1, part.start)
-            calls.call("dgemv", "T", m, m, 1.0, StridedArray(J), m, later, 1, 0.0, further[0, part], 1)
-        calls.call("daxpy", size, 1.0, StridedArray(away), 1, further[0], 1)
-        # P₊ F^T P₋⁻¹ of it
-        calls.call("dpotrf", "L", size, StridedArray(P), size, StridedArray(wrong))
-        calls.call("dpotrs", "L", size, 1, StridedArray(P), size, further[0], size, StridedArray(wrong, offset=1))
-        calls.call("dgemv", "N", size, size, 1.0, StridedArray(F), size, further[0], 1, 0.0, further[1], 1)
-        calls.call("dgemv", "N", size, size, 1.0, StridedArray(behind), size, further[1], 1, 0.0, StridedArray(step), 1)
-        calls.run(range(len(dt) - 1, -1, -1))
-        return whole if wrong.any() else whole.retract(step)
+        predicted: the predictions of all but the first. To first order in the steps from filtered to smoothed states.
+        Rauch, Tung and Striebel (1965), "Maximum likelihood estimates of linear dynamic systems".
+        """
+        own, path, P = self.layout, _together([x.path for x in filtered]), np.array([x.P for x in filtered])
+        if not predicted:
+            return path, P
+        before, n, size, nv = _together([x.path for x in predicted]), len(predicted), own.size, own.model.nv
+        Phi = np.zeros((n, size, size))
+        Phi[:, *own.transition.Phi.T] = own.transitions(path.part(slice(0, n)), before, self.density)[0]
+        P_before = np.array([x.P for x in predicted])
+        scale = np.sqrt(np.einsum("nii->ni", P_before))[:, :, None]  # whatever the units
+        K = np.linalg.solve(P_before / (scale * scale.swapaxes(1, 2)), Phi @ P[:-1] / scale) / scale
+        away, step = path.part(slice(1, None)).local_coordinates(before), np.zeros((n + 1, size))
+        to_prediction = np.tile(np.eye(size), (n, 1, 1))
+        to_prediction[:, :nv, :nv] = np.linalg.inv(own.motion.right_jacobian(away[:, :nv]))
+        for t in reversed(range(n)):
+            step[t] = (away[t] + to_prediction[t] @ step[t + 1]) @ K[t]
+            if covariances:
+                change = to_prediction[t] @ P[t + 1] @ to_prediction[t].T - P_before[t]
+                P[t] += K[t].T @ change @ K[t]
+        if covariances:
+            P = np.array([own.transport(x, y) for x, y in zip(0.5 * (P + P.swapaxes(1, 2)), step, strict=True)])
+        return path.retract(step), P
 
     def solve_initial_state(self, belief: GaussianState, readings: MeasurementData) -> GaussianState:
         """The belief of the first instant, by Gauss-Newton from a prior: the readings of one instant."""
         prior, P = belief.path, belief.P
         path = prior
         for _ in range(FIRST_STEPS):
-            away = path.local_coordinates(prior)
+            away = path.local_coordinates(prior)[0]
             H = np.linalg.inv(self.layout.transport(P, away))
             g = H @ away
             for source in self.sources:

@@ -8,7 +8,6 @@ each source, and the state behind a step δ. Routines of BLAS and LAPACK do the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ import numpy as np
 
 from sysdyn.estimation.kalman_smoother import MOST_TOLD
 from sysdyn.estimation.lie_jacobians import machine_code, replayed_turns
+from sysdyn.estimation.process_model import BIASES, NOISE, POSITION, RATES, TRANSITION, between, integrate
 from sysdyn.estimation.residuals import (
-    BIASES,
     CHI2_THRESHOLD,
     EXACT_SHARE,
     DynamicsResiduals,
@@ -33,8 +32,8 @@ from sysdyn.runtime.call_list import CallList
 from sysdyn.runtime.real import DOUBLE, SINGLE, Real
 from sysdyn.runtime.runner import Runner
 
-# Groups of the programs: q, rates and biases before and after; δ; entries of Φ and Q; those of the turn of an error.
-POSITION, RATES, CHANGE, TRANSITION, NOISE, TURN = "q", "rates", "change", "transition", "noise", "turn"
+# Groups of the program of a step δ of the state: δ, and entries of the right Jacobian.
+CHANGE, TURN = "change", "turn"
 # Variance of an exact row of which nothing depends on the state, so that it says nothing and divides nothing by zero;
 # by types of numbers, as is what follows.
 OF_EMPTY_ROWS = {DOUBLE: 1e-300, SINGLE: 1e-30}
@@ -90,9 +89,9 @@ class FilterStep:
 
     def _prediction(self) -> CallList:
         """Calls of a prediction."""
-        program, places, numbers = ahead(self.layout)
-        k, calls = self.layout.size, CallList()
-        found = _called(calls, machine_code(program), self.state | self.given)
+        x, k, calls = between(self.layout.motion, self.layout.n_biases, predict=True), self.layout.size, CallList()
+        places, numbers = x.Phi, (x.Q @ [k, 1]).astype(np.intc)
+        found = _called(calls, machine_code(x.program), self.state | self.given)
         W, V = np.zeros((2, k, k))
         calls.spmm(k, k, places, found[TRANSITION], self.P, W)
         calls.call("transpose", k, k, W, V)
@@ -239,53 +238,6 @@ class Update:
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 
-def ahead(layout: StateLayout) -> tuple[Program, np.ndarray, np.ndarray]:
-    """(program of a state after dt with entries of Φ and Q, places (…, 2) of the former, numbers of the latter in P).
-
-    Inputs: q, rates, biases, dt, what is left of each bias and what its walk adds, and squares of densities.
-    """
-    graph, motion, nv, k = Graph(SHARING), layout.motion, layout.model.nv, layout.size
-    p, n_biases = motion.order, layout.n_biases
-    sizes = {**_sizes(layout), "dt": 1, "left": n_biases, "walk": n_biases, "squares": nv}
-    x = {name: graph.inputs(name, size) for name, size in sizes.items()}
-    powers: list[Any] = [1.0]
-    for _ in range(2 * p - 1):
-        powers.append(powers[-1] * x["dt"][0])
-    phi = [powers[j] / float(math.factorial(j)) for j in range(p)]
-    rates = x[RATES].reshape(p - 1, nv)
-    change = [sum(phi[j] * rates[j - 1, v] for j in range(1, p)) for v in range(nv)]
-    after = [sum(phi[j - i] * rates[j - 1, v] for j in range(i, p)) for i in range(1, p) for v in range(nv)]
-    entries: dict[tuple[int, int], Any] = {}
-    for v in range(nv):
-        entries |= {(i * nv + v, j * nv + v): phi[j - i] for i in range(p) for j in range(i, p)}
-    for joint, _, part in motion.groups:
-        adjoint, along = replayed_turns(graph, joint, [-y for y in change[part]])
-        for a, row in enumerate(range(part.start, part.stop)):
-            for b, column in enumerate(range(part.start, part.stop)):
-                entries[row, column] = adjoint[a, b]
-                entries |= {(row, j * nv + column): along[a, b] * phi[j] for j in range(1, p)}
-    n = layout.n_states
-    entries |= {(n + b, n + b): x["left"][b] for b in range(n_biases)}
-    entries = {place: y for place, y in entries.items() if not is_zero(y)}
-    noise: dict[int, Any] = {}
-    for i in range(p):
-        for j in range(p):
-            power = 2 * p - 1 - i - j
-            share = powers[power] / float(power * math.factorial(p - 1 - i) * math.factorial(p - 1 - j))
-            noise |= {(i * nv + v) * k + j * nv + v: share * x["squares"][v] for v in range(nv)}
-    noise |= {(n + b) * (k + 1): x["walk"][b] for b in range(n_biases)}
-    q, rate = _integrated(layout, x[POSITION], change), [a * b for a, b in zip(x["left"], x[BIASES], strict=True)]
-    outputs = [
-        (POSITION, q),
-        (RATES, after),
-        (BIASES, rate),
-        (TRANSITION, [*entries.values()]),
-        (NOISE, [*noise.values()]),
-    ]
-    program = Program.from_graph(graph, tuple(x.items()), outputs)
-    return program, np.array([*entries], dtype=np.int64).reshape(-1, 2), np.array([*noise], dtype=np.intc)
-
-
 def moved(layout: StateLayout) -> tuple[Program, np.ndarray]:
     """(program of a state behind a step δ (unknowns,), with entries of `ProcessModel.turned`; their places (…, 2))."""
     graph, nv, n = Graph(SHARING), layout.model.nv, layout.n_states
@@ -295,7 +247,7 @@ def moved(layout: StateLayout) -> tuple[Program, np.ndarray]:
         _, along = replayed_turns(graph, joint, [-y for y in change[part]])
         entries |= {(part.start + a, part.start + b): y for (a, b), y in np.ndenumerate(along) if not is_zero(y)}
     outputs = [
-        (POSITION, _integrated(layout, x[POSITION], change[:nv])), (RATES, list(x[RATES] + change[nv:n])),
+        (POSITION, integrate(layout.model, x[POSITION], change[:nv])), (RATES, list(x[RATES] + change[nv:n])),
         (BIASES, list(x[BIASES] + change[n:])), (TURN, [*entries.values()]),
     ]  # fmt: skip
     return Program.from_graph(graph, tuple(x.items()), outputs), np.array([*entries], dtype=np.int64).reshape(-1, 2)
@@ -318,15 +270,6 @@ def variances(exact: np.ndarray, gate: bool, of_empty_rows: float) -> Program:
         else:
             found.append(1.0)
     return Program.from_graph(graph, (("r", r), ("known", known)), [(NOISE, found)])
-
-
-def _integrated(layout: StateLayout, q: np.ndarray, change: Sequence | np.ndarray) -> list:
-    """q ⊕ change of expressions."""
-    model, found, step = layout.model, [], np.array(change, dtype=object)
-    for i, joint in enumerate(model.joints):
-        if joint.nq:
-            found += list(joint.integrate(q[model.q_slice(i)], step[model.v_slice(i)]))
-    return found
 
 
 def _sizes(layout: StateLayout) -> dict[str, int]:

@@ -219,7 +219,9 @@ class EstimationProblem:
                 ahead.append(belief)
             belief = filter_.update(belief, readings.part(slice(k, k + 1)))
             found.append(belief)
-        last = filter_.path(found, ahead).part(np.searchsorted(chosen, np.arange(len(t)), side="right") - 1)
+        last = filter_.smooth(found, ahead, covariances=False)[0].part(
+            np.searchsorted(chosen, np.arange(len(t)), side="right") - 1
+        )
         q, rates = self.motion.predict(last.q, last.rates, t - last.t)
         return StateTrajectory(own, t, q, rates, last.biases)
 

@@ -14,8 +14,9 @@ from sysdyn.codegen.c99 import GENERATED_BY, check_name, comment, identifier
 from sysdyn.codegen.c_call_list import CallListSource
 from sysdyn.codegen.c_project import cmake, differs, write_folder
 from sysdyn.estimation.ekf import Filter, GaussianState
-from sysdyn.estimation.ekf_step import POSITION, RATES, FilterStep, Update
-from sysdyn.estimation.residuals import BIASES, WEIGHT, DynamicsResiduals, MeasurementData, StateResiduals
+from sysdyn.estimation.ekf_step import FilterStep, Update
+from sysdyn.estimation.process_model import BIASES, POSITION, RATES
+from sysdyn.estimation.residuals import WEIGHT, DynamicsResiduals, MeasurementData, StateResiduals
 from sysdyn.estimation.unwrapping import CERTAIN, TURN
 from sysdyn.measurements.input_names import SWITCH, VALUE, group_of, value_group
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT

@@ -111,11 +111,10 @@ def settled(gone: Sequence[Unseen], path: StateTrajectory, wanted: np.ndarray, d
         if turns and len(motions) < 4:
             continue  # turns that shift along what is known
         own, place, v = path.layout, motions[0].q, motions[0].v
-        before, after = (path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:])
         count = len(motions) - len(turns)
         axes = np.array([x.shift for x in motions[:count]]).reshape(-1)
         known = {"axes": axes, "turn": motions[-1].turn, "about": motions[-1].shift} if turns else {"axes": axes}
-        error = wanted[:, v] - own.motion.process_residual(before, after, np.diff(path.t))[0][:, 0, v]
+        error = wanted[:, v] - own.process_errors(path)[:, v]
         given = {"q": path.q[1:, place], "error": error, "scale": 1.0 / density[v]}
         share = evaluated(_shares(count, bool(turns)), len(error), **given, **known)["share"]
         first = np.zeros((1, count))

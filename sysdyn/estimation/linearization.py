@@ -40,29 +40,19 @@ class Least:
 
 
 class _ChainIndices(NamedTuple):
-    """Chains side by side: numbers (chains, k) of their unknowns, and degrees of freedom (chains, f).
+    """Chains side by side: numbers (chains, k) of their unknowns.
 
     rows, entries: of each source, numbers (chains, …) of rows and of their entries that belong to each chain; places
-    (e, 2): of all these entries in the rows and unknowns of a chain. Phi, Q: places of steps.
+    (e, 2): of all these entries in the rows and unknowns of a chain. Phi, Q: numbers (chains, e) of the entries of
+    transitions, and their places (e, 2) in the unknowns of a chain.
     """
 
     columns: np.ndarray
-    freedoms: np.ndarray
     rows: tuple[np.ndarray, ...]
     entries: tuple[np.ndarray, ...]
     places: np.ndarray
-    Phi: np.ndarray
-    Q: np.ndarray
-
-
-class _Transitions(NamedTuple):
-    """Transitions between times t: steps dt (N − 1,), shares of biases left, variances of their walk, Φ and Q."""
-
-    t: np.ndarray
-    dt: np.ndarray
-    left: np.ndarray
-    walk: np.ndarray
-    entries: list[tuple[np.ndarray, np.ndarray]]
+    Phi: tuple[np.ndarray, np.ndarray]
+    Q: tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
@@ -81,8 +71,8 @@ class Linearised:
     gone: Sequence[Unseen] = ()
     sizes: np.ndarray | None = None
     raised: np.ndarray | None = None
-    _known_steps: _Transitions | None = None
-    _known_errors: tuple[StateTrajectory, np.ndarray, np.ndarray] | None = None
+    _known_transitions: tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]] | None = None
+    _known_errors: tuple[StateTrajectory, np.ndarray] | None = None
     _room: kalman_smoother.Room = field(default_factory=kalman_smoother.Room)
 
     @cached_property
@@ -116,8 +106,6 @@ class Linearised:
 
     def _side_by_side(self, columns: np.ndarray, numbers: list[np.ndarray]) -> _ChainIndices:
         """The part of chains (chains, k) alike; numbers: of rows in their chain."""
-        own, nv = self.layout, self.layout.model.nv
-        freedoms = np.array([x[x < nv] for x in columns])
         rows, entries, places = [], [], []
         for source, number in zip(self.sources, numbers, strict=True):
             chosen = np.array([np.flatnonzero(np.isin(source.places[1], x)) for x in columns])
@@ -125,16 +113,16 @@ class Linearised:
             entries.append(chosen)
             row, column = source.places[:, chosen[0]]
             places.append(np.stack([number[row], np.searchsorted(columns[0], column)], axis=1))
-        f, k = own.motion.order * freedoms.shape[1], columns.shape[1]
-        beside = np.repeat(np.arange(f, k)[:, None], 2, axis=1)
-        Phi, Q = (np.concatenate([x, beside]) for x in own.motion.pattern(freedoms[0]))
         both = np.ascontiguousarray(np.concatenate(places), dtype=np.int64)
-        return _ChainIndices(columns, freedoms, tuple(rows), tuple(entries), both, Phi, Q)
+        x = self.layout.transition
+        return _ChainIndices(
+            columns, tuple(rows), tuple(entries), both, _entries_among(columns, x.Phi), _entries_among(columns, x.Q)
+        )
 
     def about(self, path: StateTrajectory, readings: MeasurementData) -> Least:
         """The chain about a path, and the objective there."""
         own, motion = self.layout, self.layout.motion
-        away, steps = path.local_coordinates(self.start.path), self._steps(path)
+        away, dt = path.part(slice(0, 1)).local_coordinates(self.start.path)[0], np.diff(path.t)
         total = float(away @ np.linalg.solve(self.start.P, away))
         start = own.transport(self.start.P, away)
         found = []
@@ -146,66 +134,42 @@ class Linearised:
                 r, entries = r * weight, entries * weight[:, lines.places[0]]
             total += float(np.vdot(r, r))
             found.append((r, entries))
-        e, step = self._errors(path, steps.dt)
+        e, n = self._errors(path), own.n_states
         raised = None if self.raised is None else self.raised[: len(path) - 1]
-        total += motion.objective(e if raised is None else e / raised[:, None], steps.dt, self.density)
-        change = path.biases[1:] - steps.left * path.biases[:-1]
-        total += float((change * change / steps.walk).sum()) if own.n_biases else 0.0
+        density = self.density if raised is None else self.density * raised
+        total += float(motion.chi2(e[:, :n], dt, density).sum())
+        if own.n_biases:
+            total += float((np.square(e[:, n:]) / own.bias_transition(dt)[1]).sum())
 
         def parts() -> list[beside.ParallelChains]:
             made = []
-            for x, (phi, noise) in zip(self._parts, steps.entries, strict=True):
+            for x, (phi, noise) in zip(self._parts, self._transitions(path), strict=True):
                 r = _chosen([y for y, _ in found], x.rows)
                 J = beside.Sparse(_chosen([y for _, y in found], x.entries), x.places)
-                phi, noise, c = self._motion(x, phi, noise, e, step, steps.dt, change)
-                if raised is not None and x.freedoms.shape[1]:
+                if raised is not None:
                     noise = noise * self._factor(x, raised)
                 P = start[x.columns[:, :, None], x.columns[:, None, :]]
-                Phi, Q = beside.Sparse(phi, x.Phi), beside.Sparse(noise, x.Q)
-                made.append(beside.ParallelChains(x.columns, J, r, Phi, c, Q, -away[x.columns], P))
+                Phi, Q = beside.Sparse(phi, x.Phi[1]), beside.Sparse(noise, x.Q[1])
+                made.append(beside.ParallelChains(x.columns, J, r, Phi, -e[:, x.columns], Q, -away[x.columns], P))
             return made
 
         return Least(path, total, found, parts)
 
-    def _errors(self, path: StateTrajectory, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Errors of the motion along a path, and its steps; the last ones are kept, for other readings of a path."""
+    def _errors(self, path: StateTrajectory) -> np.ndarray:
+        """Errors of the process model along a path; the last ones are cached, for other readings of a path."""
         if self._known_errors is None or self._known_errors[0] is not path:
-            before, after = (path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:])
-            self._known_errors = path, *self.layout.motion.process_residual(before, after, dt)
-        return self._known_errors[1:]
+            self._known_errors = path, self.layout.process_errors(path)
+        return self._known_errors[1]
 
-    def _steps(self, path: StateTrajectory) -> _Transitions:
-        """Transitions between the times of a path; the last ones are kept."""
-        if self._known_steps is None or self._known_steps.t is not path.t:
-            own, dt, found = self.layout, np.diff(path.t), list[tuple[np.ndarray, np.ndarray]]()
-            left, walk = own.bias_transition(dt)
-            for x in self._parts:
-                biases = x.columns[:, own.motion.order * x.freedoms.shape[1] :] - own.n_states
-                alone = zip(*(own.motion.alone(dt, self.density, v) for v in x.freedoms), strict=True)
-                phi, noise = (
-                    np.stack([np.concatenate([y, z[:, b]], axis=1) for y, b in zip(of_chains, biases, strict=True)], 1)
-                    for of_chains, z in zip(alone, (left, walk), strict=True)
-                )
-                found.append((phi, noise))
-            self._known_steps = _Transitions(path.t, dt, left, walk, found)
-        return self._known_steps
-
-    def _motion(
-        self, x: _ChainIndices, phi: np.ndarray, noise: np.ndarray, e: np.ndarray, step: np.ndarray, dt: np.ndarray,
-        change: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """(entries of Φ and Q (N − 1, chains, …), c (N − 1, chains, k)) of a part; phi, noise: of joints alone."""
-        own, (chains, k) = self.layout, x.columns.shape
-        f = own.motion.order * x.freedoms.shape[1]
-        c = np.empty((len(dt), chains, k))
-        c[:, :, f:] = -change[:, x.columns[:, f:] - own.n_states]
-        if chains > 1 or not f:
-            c[:, :, :f] = -e[:, :, x.freedoms].transpose(0, 2, 1, 3).reshape(len(dt), chains, f)
-            return phi, noise, c
-        if own.motion.groups:
-            phi, noise = phi.copy(), noise.copy()
-        own.motion.ahead(e, step, dt, self.density, x.freedoms[0], phi[:, 0], noise[:, 0], c[:, 0])
-        return phi, noise, c
+    def _transitions(self, path: StateTrajectory) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Entries of Φ and Q of each part. They depend on time alone unless a joint moves in a group: then cached."""
+        if self._known_transitions is None or self._known_transitions[0] is not path.t:
+            Phi, Q = self.layout.transitions(path.part(slice(0, -1)), path.part(slice(1, None)), self.density)
+            entries = [(_chosen([Phi], (x.Phi[0],)), _chosen([Q], (x.Q[0],))) for x in self._parts]
+            if self.layout.motion.groups:
+                return entries
+            self._known_transitions = path.t, entries
+        return self._known_transitions[1]
 
     def squares(self, path: StateTrajectory, readings: MeasurementData, raised: np.ndarray | None) -> np.ndarray:
         """(N,) squares of the rows of each instant that are noisy, and of the motion to it."""
@@ -224,7 +188,7 @@ class Linearised:
         own = self.layout
         here = x.columns < own.n_states
         of = np.where(here, raised[:, np.where(here, x.columns % own.model.nv, 0)], 1.0)
-        return np.asarray(of[..., x.Q[:, 0]] * of[..., x.Q[:, 1]])
+        return np.asarray(of[..., x.Q[1][:, 0]] * of[..., x.Q[1][:, 1]])
 
     def _row_scale(self, source: StateResiduals | DynamicsResiduals, lines: LinearizedResiduals) -> np.ndarray:
         """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""
@@ -324,6 +288,12 @@ class Linearised:
     def covariances(self, least: Least) -> Covariances:
         """Covariances of the instants of a path."""
         return self.sweep(least, covariances=True).covariances
+
+
+def _entries_among(columns: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(numbers (chains, e) of the entries at these places among the unknowns of chains (chains, k), their places)."""
+    numbers = np.array([np.flatnonzero(np.isin(places, x).all(axis=1)) for x in columns])
+    return numbers, np.searchsorted(columns[0], places[numbers[0]])
 
 
 def _chosen(found: list[np.ndarray], numbers: tuple[np.ndarray, ...]) -> np.ndarray:

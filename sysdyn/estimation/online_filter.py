@@ -170,7 +170,10 @@ class Live:
             self._found, self._read = [self._filter.predict_and_update(self.belief, now)], [now]
         else:
             self._take(now)
-        smoothed = self._filter.backwards(self._found, self._ahead)[0] if self.lag else self.belief
+        smoothed = self.belief
+        if self.lag:
+            path, P = self._filter.smooth(self._found, self._ahead)
+            smoothed = GaussianState(path.part(slice(0, 1)), P[0])
         events, self._filter.events = self._filter.events, []
         fit, read, gate = (self._filter.squares, self._filter.freedoms), self._read[0], self._filter.gate
 

@@ -166,7 +166,7 @@ def jumps(
     """
     motion, dt = path.layout.motion, np.diff(path.t)
     weight = information(dt, motion.order)
-    e, _ = motion.process_residual((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+    e = path.layout.process_errors(path)[:, : motion.order * motion.model.nv].reshape(len(dt), motion.order, -1)
     slope = np.einsum("nj,njv->nv", weight[:, 1], e) / density**2
     if covariances is None:
         variance = np.broadcast_to((BY_MEDIAN * np.median(np.abs(slope), axis=0)) ** 2, slope.shape)
@@ -184,10 +184,8 @@ def squares(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
 
 def each_square(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
     """e^T Q⁻¹ e (N − 1, nv) of the errors of a path between its instants, of each degree of freedom."""
-    motion, dt = path.layout.motion, np.diff(path.t)
-    e, _ = motion.process_residual((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
-    e = e / density[..., None, :]
-    return np.asarray(np.einsum("niv,nij,njv->nv", e, information(dt, motion.order), e, optimize=True))
+    layout = path.layout
+    return layout.motion.chi2(layout.process_errors(path)[:, : layout.n_states], np.diff(path.t), density)
 
 
 def by_joint(model: Model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:

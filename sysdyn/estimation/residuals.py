@@ -14,6 +14,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.estimation.instants import StoredInstant
 from sysdyn.estimation.kalman_smoother import components
 from sysdyn.estimation.lie_jacobians import machine_code
+from sysdyn.estimation.process_model import BIASES
 from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.measurements.constraints import LoopJoint
 from sysdyn.measurements.input_names import NOISE, SWITCH, VALUE, Holder, group_of, value_group
@@ -42,8 +43,8 @@ CONFIDENCE = 0.999
 # Residual, in standard deviations, that a true reading keeps below with the probability CONFIDENCE, and its square.
 OUTLIER_THRESHOLD = float(scipy.special.ndtri(0.5 + 0.5 * CONFIDENCE))
 CHI2_THRESHOLD = OUTLIER_THRESHOLD * OUTLIER_THRESHOLD
-# Groups of inputs of rows of one instant: biases, and weights of rows.
-BIASES, WEIGHT = "biases", "weight"
+# Group of inputs of rows of one time step: weights of rows.
+WEIGHT = "weight"
 # Most numbers of the dense rows of instants that are held at a time: 16 MB, as fast as more (measured).
 DENSE_NUMBERS = 2**21
 

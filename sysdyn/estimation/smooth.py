@@ -32,6 +32,7 @@ from sysdyn.estimation.log_checks import (
 from sysdyn.estimation.measurement_data import LogStatistics, Parts, SlidingReader, log_parts, open_log, read_log
 from sysdyn.estimation.outliers import Event
 from sysdyn.estimation.outputs import Piece, joined
+from sysdyn.estimation.process_model import covariance
 from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.run import Run
 from sysdyn.estimation.sliding_window import WINDOW_NUMBERS, WRITTEN_NUMBERS, Window, window_rows, windows
@@ -293,9 +294,8 @@ def _warn_of_gap(estimation: EstimationProblem, kappa: np.ndarray, gap: tuple[fl
     """Warn of the longest gap of a log that the process model does not bridge."""
     if gap is None:
         return
-    nv, half = estimation.model.nv, np.array([0.5 * (gap[1] - gap[0])])
     # half of the gap from either side
-    std = np.sqrt(0.5 * np.diagonal(estimation.motion.noise(half, kappa)[0])[:nv])
+    std = kappa * np.sqrt(0.5 * covariance(np.array(0.5 * (gap[1] - gap[0])), estimation.motion.order)[0, 0])
     worst = int(np.argmax(std))
     warn(
         f"no readings from {gap[0]:.6g} to {gap[1]:.6g} s: in the middle, the position of "

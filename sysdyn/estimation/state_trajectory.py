@@ -8,11 +8,24 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from sysdyn.estimation.process_model import ProcessModel
+from sysdyn.estimation.lie_jacobians import evaluated, machine_code
+from sysdyn.estimation.process_model import (
+    AFTER,
+    BIASES,
+    ERROR,
+    NOISE,
+    POSITION,
+    RATES,
+    TRANSITION,
+    ProcessModel,
+    Transition,
+    between,
+)
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
+from sysdyn.runtime.runner import Runner
 
 # Density of the walk of a bias that is constant, as a share of its prior standard deviation over the length of the log:
 # it stays the same to this share (chosen).
@@ -91,11 +104,46 @@ class StateLayout:
             spread[:, fading] = -0.5 * np.expm1(-2.0 * over[:, fading]) * time[fading]
         return np.exp(-over), density**2 * spread
 
+    @cached_property
+    def transition(self) -> Transition:
+        """Programs between two states."""
+        return between(self.motion, self.n_biases)
+
+    @cached_property
+    def _between(self) -> Runner:
+        return machine_code(self.transition.program)
+
+    @cached_property
+    def _error(self) -> Runner:
+        assert self.transition.error is not None
+        return machine_code(self.transition.error)
+
+    def process_errors(self, path: StateTrajectory) -> np.ndarray:
+        """Errors (N − 1, unknowns) of the process model from one time step to the next."""
+        before, after = path.part(slice(0, -1)), path.part(slice(1, None))
+        return evaluated(self._error, len(before), **self._pairs(before, after))[ERROR]
+
+    def transitions(
+        self, before: StateTrajectory, after: StateTrajectory, density: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Entries (N, …) of Φ and Q between N pairs of states, at the places of `transition`; density: κ (nv,)."""
+        walk = self.bias_transition(after.t - before.t)[1]
+        inputs = self._pairs(before, after) | {"walk": walk, "squares": np.square(density)}
+        matrices = evaluated(self._between, len(before), **inputs)
+        return matrices[TRANSITION], matrices[NOISE]
+
+    def _pairs(self, before: StateTrajectory, after: StateTrajectory) -> dict[str, np.ndarray]:
+        """Inputs of programs between states."""
+        dt, inputs = after.t - before.t, dict[str, np.ndarray]()
+        for x, when in ((before, ""), (after, AFTER)):
+            inputs |= {POSITION + when: x.q, RATES + when: x.rates.reshape(len(x), -1), BIASES + when: x.biases}
+        return inputs | {"dt": dt[:, None], "left": self.bias_transition(dt)[0]}
+
     def transport(self, P: np.ndarray, step: np.ndarray, back: bool = False) -> np.ndarray:
         """The covariance P (size, size) of a state behind a step (size,) of it; back: before it, of P behind it."""
         nv, found = self.model.nv, P.copy()
         if self.motion.groups:
-            J = self.motion.right_jacobian(step[:nv])
+            J = self.motion.right_jacobian(step[None, :nv])[0]
             J = np.linalg.inv(J) if back else J
             found[:nv] = J @ found[:nv]
             found[:, :nv] = found[:, :nv] @ J.T
@@ -143,13 +191,13 @@ class StateTrajectory:
         """The path after a step (N, unknowns): positions in the tangent space, all others added."""
         own, nv, n = self.layout, self.layout.model.nv, len(self)
         rates = self.rates + step[:, nv : own.n_states].reshape(n, -1, nv)
-        q = own.motion.retract(self.q, step[:, :nv])
+        q = own.model.integrate(self.q, step[:, :nv])
         return type(self)(own, self.t, q, rates, self.biases + step[:, own.n_states :])
 
-    def local_coordinates(self, start: Self) -> np.ndarray:
-        """Step (unknowns,) from a path of one instant to the first instant of this one."""
-        q = self.layout.model.difference(start.q, self.q[:1])[0]
-        return np.concatenate([q, (self.rates[:1] - start.rates)[0].reshape(-1), (self.biases[:1] - start.biases)[0]])
+    def local_coordinates(self, origin: Self) -> np.ndarray:
+        """Steps (N, unknowns) from the states of `origin` to these; the inverse of `retract`."""
+        q, rates = self.layout.model.difference(origin.q, self.q), self.rates - origin.rates
+        return np.concatenate([q, rates.reshape(len(self), -1), self.biases - origin.biases], axis=1)
 
     def state(self) -> dict[str, np.ndarray]:
         """q, qd and qdd, as inputs of programs."""

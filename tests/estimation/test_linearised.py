@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from estimation.test_motion import dense_transition
 
 import sysdyn as sd
 from sysdyn.estimation.ekf import Filter, GaussianState
@@ -85,7 +86,7 @@ def test_a_direction_that_is_held_stays_held_where_readings_turn_the_state(kind)
     start = path.part(slice(0, 1)).retract(0.5 * rng.standard_normal((1, own.layout.size)))
     filter_ = Filter(own.layout, own.kinematic, np.full(own.model.nv, 50.0), gate=False)
     found = filter_.update(GaussianState(start, P), readings.part(slice(0, 1)))
-    away = found.path.local_coordinates(start)
+    away = found.path.local_coordinates(start)[0]
     assert np.abs(away).max() > 0.05 and abs(away[: own.model.nv] @ held) < 1e-5
     back = own.layout.transport(found.P, away, back=True)[: own.model.nv, : own.model.nv]
     assert held @ back @ held < 4.0 * HELD**2
@@ -149,7 +150,7 @@ def test_biases_take_up_what_a_tilt_does_beyond_its_first_order():
 
 
 @pytest.mark.parametrize("kind, tolerance", [("revolute", 1e-9), ("free", 1e-2)])
-def test_the_path_of_all_instants_is_the_one_that_goes_back_from_instant_to_instant(kind, tolerance):
+def test_smoothed_states_are_those_of_the_textbook(kind, tolerance):
     own, path, readings, _ = estimation(kind, 3)
     filter_ = Filter(own.layout, own.kinematic, np.full(own.model.nv, 50.0))
     belief, found, ahead = GaussianState(path.part(slice(0, 1)), 1e-4 * np.eye(own.layout.size)), [], []
@@ -159,12 +160,21 @@ def test_the_path_of_all_instants_is_the_one_that_goes_back_from_instant_to_inst
             ahead.append(belief)
         belief = filter_.update(belief, readings.part(slice(k, k + 1)))
         found.append(belief)
-    last, expected = filter_.path(found, ahead), filter_.backwards(found, ahead)
-    for k, x in enumerate(expected):
-        off, moved = (last.part(slice(k, k + 1)).local_coordinates(y.path) for y in (x, found[k]))
-        assert np.abs(off).max() <= tolerance * np.abs(moved).max() + 1e-12, (np.abs(off).max(), np.abs(moved).max())
-    assert np.abs(last.part(slice(0, 1)).local_coordinates(found[0].path)).max() > 1e-3
-    assert filter_.path(found[:1], []).t.tolist() == path.t[:1].tolist()
+    smoothed, P = filter_.smooth(found, ahead)
+    expected = found[-1]
+    for k in reversed(range(INSTANTS - 1)):  # textbook, one time step after the other
+        F, _ = dense_transition(found[k].path, ahead[k].path, filter_.density)
+        K = found[k].P @ F.T @ np.linalg.inv(ahead[k].P)
+        away = expected.path.local_coordinates(ahead[k].path)[0]
+        change = own.layout.transport(expected.P, away, back=True) - ahead[k].P
+        after = own.layout.transport(found[k].P + K @ change @ K.T, K @ away)
+        expected = GaussianState(found[k].path.retract((K @ away)[None]), after)
+        x = smoothed.part(slice(k, k + 1))
+        off, moved = (x.local_coordinates(y.path) for y in (expected, found[k]))
+        assert np.abs(off).max() <= tolerance * np.abs(moved).max() + 1e-12
+        np.testing.assert_allclose(P[k], expected.P, rtol=0, atol=10.0 * tolerance * np.abs(expected.P).max())
+    assert np.abs(moved).max() > 1e-3
+    assert filter_.smooth(found[:1], [])[0].t.tolist() == path.t[:1].tolist()
 
 
 class Counted(Linearised):

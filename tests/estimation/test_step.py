@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from estimation.test_motion import KINDS, ORDERS
+from estimation.test_motion import KINDS, ORDERS, dense_transition
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -88,12 +88,10 @@ def test_steps_are_those_of_dense_matrices(seed, kinds, order, dt, missing):
     step = FilterStep(layout, own.kinematic, density, gate=True)
     step.load(path, P)
     step.predict(dt)
-    n, F, Q = layout.n_states, np.zeros_like(P), np.zeros_like(P)
-    left, walk = (x[0] for x in layout.bias_transition(span))
-    F[:n, :n], F[n:, n:] = own.motion.transition(path.rates, span)[0], np.diag(left)
-    Q[:n, :n], Q[n:, n:] = own.motion.noise(span, density)[0], np.diag(walk)
     q, rates = own.motion.predict(path.q, path.rates, span)
-    path, P = StateTrajectory(layout, np.zeros(1), q, rates, left * path.biases), F @ P @ F.T + Q
+    after = StateTrajectory(layout, span, q, rates, layout.bias_transition(span)[0] * path.biases)
+    F, Q = dense_transition(path, after, density)
+    path, P = after, F @ P @ F.T + Q
     agree(step, path, P, 1e-11)
     read, total = readings(own, rng, missing), 0.0
     for update in step.updates:
