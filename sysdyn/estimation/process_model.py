@@ -18,7 +18,6 @@ Anderson and Barfoot (2015), Full STEAM ahead; Solà, Deray and Atchuthan (2018)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
