@@ -157,14 +157,14 @@ def _add_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[st
         with doc.errors_at(place):
             m = _measurement(doc, place, table, problem.model)
             added.append((place, m))
-            key = "mean" if isinstance(m, Prior) else "value"
+            key = "mean" if table.get("prior") else "value"
             if key in table:
                 with doc.errors_at((*place, key)):
                     n = len(m.components(problem.model))
                     x = table[key] if isinstance(table[key], list) else np.full(n, table[key], dtype=float)
                     values[m.name] = numbers(f"the value of {m.name!r}", x, (n,))
     partial_problem = problem  # stances last, since they may refer to later measurements
-    for place, m in sorted(added, key=lambda x: getattr(x[1].of, "when", None) is not None):
+    for place, m in sorted(added, key=lambda x: getattr(x[1], "when", None) is not None):
         with doc.errors_at(place):
             partial_problem = partial_problem + m
     return problem + [m for _, m in added], values
@@ -215,7 +215,7 @@ def _measurement(doc: Document, place: KeyPath, table: Mapping[str, Any], model:
         if isinstance(error, SysdynError):
             raise
         raise InvalidInput(f"this does not describe a {kind}: {error}") from error
-    if (wrong := "value" if isinstance(m, Prior) else "mean") in table:
+    if (wrong := "value" if table.get("prior") else "mean") in table:
         doc.fail((*place, wrong), "a prior has a mean, everything else a value")
     return m
 

@@ -28,7 +28,7 @@ from sysdyn.files.tables import TIME, Table
 from sysdyn.measurements.input_names import SWITCH, VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.noise import ModelNoise, Switchable
+from sysdyn.measurements.noise import ModelNoise
 from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import JointSensor
 from sysdyn.model.quantities import QUANTITY, user_visible
@@ -83,7 +83,7 @@ class LogColumns:
             group = problem.inputs[x]
             for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
                 entries.append((label.replace(":", ".", 1), unit, (x, k), x not in free and (x, k) not in unused))
-        switchable = {m.name for m in problem.measurements if isinstance(m, Switchable)}
+        switchable = {m.name for m in problem.measurements if m.switchable}
         groups = {**problem.values} if exact else {**problem.state_values, **problem.values}
         for name, group in groups.items():
             needed = name not in values and group.default is None and name not in switchable
@@ -97,14 +97,14 @@ class LogColumns:
         self._stated = {
             (value_group(m.name), k): label
             for m in problem.valued
-            if isinstance(m, RawMeasurement)
+            if isinstance(m, RawMeasurement) and m.divisible
             for k, label in enumerate(m.labels(model))
         }
         self._of_joints = {
             (value_group(m.name), k): label
             for m in problem.state_sensors
-            if isinstance(m.of, JointSensor) and not exact
-            for k, label in enumerate(m.of.labels(model))
+            if isinstance(m, JointSensor) and not exact
+            for k, label in enumerate(m.labels(model))
         }
         # wrenches that are not named are zero
         self._in_part = {value_group(m.name) for m in problem.raw if m.stated.zero} | set(free)

@@ -18,7 +18,6 @@ from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, ch
 from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.contact_schedule import Standing
 from sysdyn.measurements.input_names import SWITCH, VALUE, group_of, label_of, switch_group, value_group
-from sysdyn.measurements.noise import Switchable
 from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.online.solver import Solver
@@ -168,8 +167,8 @@ class Log:
         groups = {group[n][0] for n in numbers}
         unread = [
             x for x, m in self._switchable.items()
-            if x not in self.values and value_group(x) not in groups and isinstance(m, Switchable)
-            and not isinstance(m.of, Stance) and (self._exact or x not in self.problem.opposites)
+            if x not in self.values and value_group(x) not in groups and m.switchable
+            and not isinstance(m, Stance) and (self._exact or x not in self.problem.opposites)
         ]  # fmt: skip
         self._tell_off(where, table, [x for x in unread if switch_group(x) not in groups])
         return _File(where, table, used, numbers, lacking, unread)
@@ -310,7 +309,7 @@ class Log:
         for name in file.unread:
             off = np.zeros((len(x), self.columns.sizes[value_group(name)]), dtype=bool)
             on = active.setdefault(name, off).any(axis=1)
-            if on.any() and not self._switchable[name].of.has_default:
+            if on.any() and not self._switchable[name].zero_by_default:
                 raise FileError(f"{file.where} row {rows[on][0]}: {name!r} is on, but no column has its value")
         y = {**self.values, **{label_of(group): x for group, x in arrays.items() if group_of(group).role == VALUE}}
         t = arrays[TIME][:, 0] if TIME in arrays else np.full(len(x), np.nan)

@@ -144,7 +144,7 @@ def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[
 
 def as_code(m: Measurement, model: Model) -> str:
     """The measurement as Python code if that is short, else its name and components."""
-    if isinstance(m, RawMeasurement) and not isinstance(m, Subset):
+    if isinstance(m, RawMeasurement) and m.divisible and not isinstance(m, Subset):
         owners = m.targets if isinstance(m.targets, str) or len(m.targets) > 1 else m.targets[0]
         parts = "" if m.chosen == "all" else f", {list(m.chosen)!r}"
         quantity = f"{m.quantity!r}, " if isinstance(m, Known) else ""

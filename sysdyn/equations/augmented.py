@@ -24,6 +24,7 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.system import BlockSystem, System
+from sysdyn.measurements.input_names import switch_group
 from sysdyn.measurements.noise import Noise
 from sysdyn.model.kinematics import path
 from sysdyn.sparse.condition import equilibration, rank_condition
@@ -92,8 +93,8 @@ class AugmentedSystem(System):
             inputs.append((noise.group, scalars))
             _put_covariance(rows, noise, scalars, numbers)
         for m in self.problem.switchable:
-            active = plain.graph.inputs(m.group, len(multipliers[m.name]))
-            inputs.append((m.group, active))
+            active = plain.graph.inputs(switch_group(m.name), len(multipliers[m.name]))
+            inputs.append((switch_group(m.name), active))
             for i, x in zip(multipliers[m.name], active, strict=True):
                 _switch(rows, b, i, x)
         names = (*(f"stationarity of {name}" for name in self.plain.col_names), *plain.names)

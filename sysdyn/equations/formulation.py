@@ -17,7 +17,7 @@ from sysdyn.equations.propagated_unknowns import propagated_blocks
 from sysdyn.errors import check_among
 from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Context, Measurement, Output
-from sysdyn.measurements.noise import ModelNoise, Wrapped
+from sysdyn.measurements.noise import ModelNoise
 from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
@@ -137,7 +137,7 @@ def _canonical_frames(form: Formulation, outputs: Sequence[Output]) -> Formulati
     Changed frames add entries to noisy rows and cost more than canonical frames save: 133,900 operations instead of
     112,800 for the iCub if all equations of motion are noisy.
     """
-    noise = [m.of if isinstance(m, Wrapped) else m for m in form.problem.noisy]
+    noise = form.problem.noisy
     blocks = [block for m in noise if isinstance(m, ModelNoise) for block in m.blocks(form.problem.model)]
     fixed = frozenset(i for quantity, i in blocks if is_spatial(quantity))
     if form.problem.parameters or form.known != "rows" or not changes_frames(form.problem.model, fixed):

@@ -14,6 +14,7 @@ from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.augmented import bodies_of_columns
 from sysdyn.equations.formulation import formulate
 from sysdyn.equations.system import BlockSystem, System
+from sysdyn.measurements.input_names import switch_group
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.problem import Problem
@@ -38,9 +39,10 @@ class WhitenedSystem(System):
     def rewrite(self, plain: Assembly) -> Assembly:
         rows, b, graph = list(plain.rows), list(plain.b), plain.graph
         groups = [(noise.group, graph.inputs(noise.group, noise.scalars)) for noise, _ in self.plain.noise_rows]
-        switches = {
-            m.name: (m.group, graph.inputs(m.group, len(m.components(self.model)))) for m in self.problem.switchable
-        }
+        switches = {}
+        for m in self.problem.switchable:
+            group = switch_group(m.name)
+            switches[m.name] = group, graph.inputs(group, len(m.components(self.model)))
         for (noise, row_of), (_, numbers) in zip(self.plain.noise_rows, groups, strict=True):
             active: Sequence = switches[noise.name][1].tolist() if noise.name in switches else [1.0] * noise.size
             factor = cholesky(noise, numbers, active)

@@ -7,6 +7,7 @@ tested by the smoother, as every stance is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from sysdyn.estimation.linearization import Linearised
 from sysdyn.estimation.residuals import OUTLIER_THRESHOLD, MeasurementData, machine_code
 from sysdyn.estimation.state_trajectory import StateTrajectory, declared_std
 from sysdyn.measurements.contact_schedule import Settling
-from sysdyn.measurements.measurement import Context, Measurement
+from sysdyn.measurements.measurement import Context
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.program.graph import SHARING, Graph
 from sysdyn.program.program import Program
@@ -36,7 +37,7 @@ def proposed(
 
     belief: of the first instant before its readings.
     """
-    feet = [m for m in estimation.problem.state_sensors if isinstance(m.of, Stance) and m.of.proposed]
+    feet = [m for m in estimation.problem.state_sensors if isinstance(m, Stance) and m.proposed]
     if not feet:
         return readings
     model = estimation.model
@@ -71,7 +72,7 @@ def proposed(
 
 def _speeds(
     estimation: EstimationProblem,
-    feet: list[Measurement],
+    feet: Sequence[Stance],
     noise: dict[str, np.ndarray],
     path: StateTrajectory,
     readings: MeasurementData,
@@ -82,11 +83,11 @@ def _speeds(
     return {m.name: np.abs(r[:, source.groups()[m.name]] * noise[m.name]).max(axis=1) for m in feet}
 
 
-def _heights(estimation: EstimationProblem, feet: list[Measurement]) -> Runner:
+def _heights(estimation: EstimationProblem, feet: Sequence[Stance]) -> Runner:
     """The program of the heights (feet,) at q."""
     model, graph = estimation.model, Graph(SHARING)
     q = graph.inputs("q", model.nq)
     up = -model.gravity / max(float(np.linalg.norm(model.gravity)), np.finfo(float).tiny)
     context = Context.at(model, q, np.zeros(model.nv))
-    values = [up @ context.p(m.of.frame) for m in feet if isinstance(m.of, Stance)]
+    values = [up @ context.p(m.frame) for m in feet]
     return machine_code(Program.from_graph(graph, (("q", q),), [("height", values)]))

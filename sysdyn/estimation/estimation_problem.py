@@ -57,7 +57,7 @@ class EstimationProblem:
         still: Mapping[str, np.ndarray] | None = None,
     ):  # fmt: skip
         self.still = still or {}
-        self.jitter, self.has_contacts = jitter, any(isinstance(m.of, (Stance, Contact)) for m in problem.measurements)
+        self.jitter, self.has_contacts = jitter, any(isinstance(m, (Stance, Contact)) for m in problem.measurements)
         self.impacts = self.has_contacts if impacts is None else impacts
         self.problem, self.model, self.coupled, self._measured = problem, problem.model, coupled, measured or {}
         if not problem.state_sensors:
@@ -271,5 +271,5 @@ def encoders_of(problem: Problem) -> list[tuple[Measurement, list[tuple[int, int
     """(measurement, places of its joints in q and in q̇) of sensors of joint positions."""
     model = problem.model
     place = {model.q_slice(i).start: model.v_slice(i).start for i, x in enumerate(model.joints) if x.nv == 1}
-    return [(m, [(k, place[k]) for k in m.of.places(model)])
-            for m in problem.state_sensors if isinstance(m.of, JointPosition)]  # fmt: skip
+    return [(m, [(k, place[k]) for k in m.places(model)])
+            for m in problem.state_sensors if isinstance(m, JointPosition)]  # fmt: skip

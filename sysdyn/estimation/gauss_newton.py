@@ -372,11 +372,7 @@ class Smoother:
         begins: set[int] = set()
         # floors on which feet settle give way, and are no jumps of velocities
         settling = {
-            x.name
-            for y in own.sources
-            if isinstance(y, StateResiduals)
-            for x in y.sensors
-            if getattr(x.of, "settle", 0)
+            x.name for y in own.sources if isinstance(y, StateResiduals) for x in y.sensors if getattr(x, "settle", 0)
         }
         for source in own.sources:
             for name in stances(source) - settling:

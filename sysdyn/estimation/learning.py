@@ -9,7 +9,6 @@ by secants, one by one, if the likelihood grows with that (Jamshidian and Jennri
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,8 +27,8 @@ from sysdyn.estimation.residuals import MeasurementData, StateResiduals, memory_
 from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.identification.noise import MAX_RELATIVE_ERROR
 from sysdyn.measurements.bias_models import Constant, GaussMarkov, RandomWalk
-from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.noise import Wrapped, noise_of
+from sysdyn.measurements.measurement import Measurement, changed
+from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.problem import Problem
 from sysdyn.offline.stages import Stages
 
@@ -291,13 +290,8 @@ def _with_noise(m: Measurement, noise: np.ndarray | None, drift: np.ndarray | No
     """The measurement with this noise and drift."""
     if noise is None and drift is None:
         return m
-    if isinstance(m, Wrapped):
-        return m.around(_with_noise(m.of, noise, drift))
-    changed, own = copy.copy(m), m.drift
-    if noise is not None:
-        object.__setattr__(changed, "noise", noise)  # raw ones are frozen
+    own = m.drift
     if drift is not None:
-        start = own.std if isinstance(own, RandomWalk) else None
-        new = GaussMarkov(drift, own.time) if isinstance(own, GaussMarkov) else RandomWalk(drift, start)
-        object.__setattr__(changed, "drift", new)
-    return changed
+        start = m.drift.std if isinstance(m.drift, RandomWalk) else None
+        own = GaussMarkov(drift, m.drift.time) if isinstance(m.drift, GaussMarkov) else RandomWalk(drift, start)
+    return changed(m, noise=m.noise if noise is None else noise, drift=own)

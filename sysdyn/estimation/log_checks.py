@@ -86,7 +86,7 @@ def warn_of_noise(problem: Problem, readings: MeasurementData, order: int, share
     part = readings.part(slice(STRETCH))
     for m in timed_sensors(problem):
         on = part.active[m.name]
-        if not isinstance(m.of, JointPosition) or not on.any():
+        if not isinstance(m, JointPosition) or not on.any():
             continue
         std, further = declared_std(m, problem.model), part.further.get(m.name, 0.0)
         each = np.arange(len(std))

@@ -101,7 +101,7 @@ class Live:
         self._ahead: list[GaussianState] = []
         self._read: list[MeasurementData] = []
         self._standing = Standing(self.problem)
-        for name in (m.name for m in self.problem.state_sensors if getattr(m.of, "proposed", False)):
+        for name in (m.name for m in self.problem.state_sensors if getattr(m, "proposed", False)):
             raise InvalidInput(
                 f"contacts of {name!r} follow from what is before and after an instant, and a filter has the former "
                 "alone: give it a condition when=, or none and hand in active"

@@ -115,7 +115,7 @@ def weight(e: np.ndarray) -> np.ndarray:
 def stances(source: StateResiduals | DynamicsResiduals) -> frozenset[str]:
     """Names of the stances among the sensors of states."""
     sensors = source.sensors if isinstance(source, StateResiduals) else ()
-    return frozenset(m.name for m in sensors if isinstance(m.of, Stance))
+    return frozenset(m.name for m in sensors if isinstance(m, Stance))
 
 
 def residuals(

@@ -234,7 +234,7 @@ def joined(
     named = [e._replace(component=estimation.components[e.measurement][int(e.component)]) for e in events]
     contacts = {
         m.name: np.concatenate([x.active[m.name].any(axis=1) for x in pieces])
-        for m in problem.state_sensors if isinstance(m.of, Stance)
+        for m in problem.state_sensors if isinstance(m, Stance)
     }  # fmt: skip
     return Run(
         problem=problem, t=t, q=q, qd=rates[:, 0], qdd=rates[:, 1],

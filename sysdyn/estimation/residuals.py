@@ -537,7 +537,7 @@ def _unbiased(graph: Graph, program: Program, layout: StateLayout) -> dict[str, 
 
 def _switched(m: Measurement) -> Measurement:
     """The measurement as one that can be off, if it can."""
-    if m.noise is None or m.of_state or isinstance(m, (Switchable, ModelNoise)):
+    if m.noise is None or m.of_state or m.switchable or isinstance(m, ModelNoise):
         return m
     return Switchable(m)
 
@@ -558,7 +558,7 @@ def split(problem: Problem) -> tuple[Problem | None, Problem]:
     context = Context.at(model, q.astype(object), qd.astype(object))
     moving = [
         m for m in problem.valued
-        if m.noise is not None and not isinstance(m.of, Constraint) and not m.of_state
+        if m.noise is not None and not isinstance(m, Constraint) and not m.of_state
         and {x for x, _ in m.rows(context)} <= {"a", "qdd"}
     ]  # fmt: skip
     names = {m.name for m in moving}

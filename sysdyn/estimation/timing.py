@@ -54,7 +54,7 @@ def stillness(problem: Problem, readings: MeasurementData) -> dict[str, np.ndarr
     return {
         m.name: STALE_STEPS * np.sqrt(12.0) * quantisation_noise(readings.y[m.name], readings.active[m.name])
         + NEGLIGIBLE * declared_std(m, problem.model)
-        for m in problem.state_sensors if isinstance(m.of, JointPosition)
+        for m in problem.state_sensors if isinstance(m, JointPosition)
     }  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def jitter_of(problem: Problem, readings: MeasurementData) -> float:
     to exact times is significant (FAR_SQUARED, the χ² threshold of outliers).
     """
     t = readings.t
-    sensors = [m for m in timed_sensors(problem) if isinstance(m.of, POSITIONS) and readings.active[m.name].any()]
+    sensors = [m for m in timed_sensors(problem) if isinstance(m, POSITIONS) and readings.active[m.name].any()]
     if len(t) <= ORDER or not sensors:
         return 0.0
     y, on = (np.concatenate([x[m.name] for m in sensors], axis=1) for x in (readings.y, readings.active))

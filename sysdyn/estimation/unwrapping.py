@@ -65,8 +65,8 @@ def angles_of(model: Model, sensors: Sequence[Measurement]) -> list[Angle]:
     }  # fmt: skip
     return [
         Angle(m.name, k, joints[q][0], q, joints[q][1], (model.lower[joints[q][1]], model.upper[joints[q][1]]))
-        for m in sensors if isinstance(m.of, JointPosition)
-        for k, q in enumerate(m.of.places(model)) if q in joints
+        for m in sensors if isinstance(m, JointPosition)
+        for k, q in enumerate(m.places(model)) if q in joints
     ]  # fmt: skip
 
 

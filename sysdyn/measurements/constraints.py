@@ -286,7 +286,7 @@ class ContactWrench(FrameConstraint, FrameSensor):
     scalars = WRENCH
     references = ("local", "world")
     implied = ("components",)
-    optional = expected = True
+    optional = prior = True
 
     def __init__(
         self, frame: FrameRef, kind: ConstraintKind = "fixed", reference: str = "local", name: str | None = None,

@@ -63,7 +63,7 @@ class Settling:
     """Stances that begin count once they have settled, over successive rows; feet that stand at the begin have."""
 
     def __init__(self, problem: Problem):
-        found = {m.name: getattr(m.of, "settle", 0.0) for m in problem.state_sensors}
+        found = {m.name: getattr(m, "settle", 0.0) for m in problem.state_sensors}
         self._seconds = {name: x for name, x in found.items() if x}
         self._last: dict[str, tuple[bool, float]] = {}  # on, and since when
 

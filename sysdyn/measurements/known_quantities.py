@@ -57,7 +57,10 @@ class RawMeasurement(Measurement):
     def _identity(self) -> tuple[Any, ...]:
         """Hashable key: measurements with equal keys are equal."""
         noise = None if self.noise is None else _nested(np.asarray(self.noise).tolist())
-        return type(self), self.quantity, self.targets, self.chosen, self.name, noise, self.drift
+        return (
+            type(self), self.quantity, self.targets, self.chosen, self.name, noise, self.drift, self.prior,
+            self.switchable, self.unless,
+        )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RawMeasurement) and self._identity() == other._identity()

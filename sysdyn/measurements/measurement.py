@@ -173,8 +173,11 @@ class Measurement:
     can be measured without the others, gives `part(kept)`, with noise or without.
 
     quantity: the quantity whose components it states directly; empty for combinations. units: unit of each component,
-    or the units that they may have. drift: its unknown bias over a log; None for none. expected: its value is a mean
-    that is thought of before anything is measured, not a reading.
+    or the units that they may have. drift: its unknown bias over a log; None for none.
+
+    prior: its value is a prior mean, zero by default, not a reading. switchable: it can be switched off state by state.
+    unless: name of a Stance; along a log the measurement is on whenever the stance is off. See `sysdyn.Prior` and
+    `sysdyn.Switchable`.
 
     One of_state has no rows: its value is a smooth function of q and q̇, `value(ctx) → (m,)`, and these are unknowns of
     whole trajectories. See `sysdyn.measurements.state_sensors`.
@@ -183,7 +186,9 @@ class Measurement:
     name: str
     noise: Any = None
     optional: bool = False
-    expected: bool = False
+    prior: bool = False
+    switchable: bool = False
+    unless: str | None = None
     quantity: str = ""
     units: tuple[str, ...] = ()
     divisible: bool = False
@@ -196,19 +201,19 @@ class Measurement:
         return super().__new__(cls)
 
     @property
-    def of(self) -> Measurement:
-        """The measurement itself, or the wrapped one."""
-        return self
-
-    @property
     def argument_hint(self) -> str:
         """Argument of a call that hands its value in, for messages."""
-        return f"y={{{self.name!r}: …}}"
+        return f"y={{{self.name!r}: …}}" + (f", or active={{{self.name!r}: False}}" if self.switchable else "")
+
+    @property
+    def zero_by_default(self) -> bool:
+        """True if its value is zero, where it is on, unless a value is handed in."""
+        return self.optional or self.prior or (self.quantity in QUANTITY and QUANTITY[self.quantity].zero)
 
     @property
     def has_default(self) -> bool:
-        """True if its value is zero in a call that hands none in."""
-        return self.optional or (self.quantity in QUANTITY and QUANTITY[self.quantity].zero)
+        """True if a call may leave out its value; one that leaves out that of a switchable sensor switches it off."""
+        return self.zero_by_default and not (self.switchable and self.noise is not None)
 
     def components(self, model: Model) -> tuple[str, ...]:
         raise NotImplementedError(f"{type(self).__name__} must implement components(model)")
@@ -285,13 +290,12 @@ class Part(Measurement):
         return f"<some of {self.whole!r}>"
 
 
-def with_drift(m: Measurement, drift: Drift | None) -> Measurement:
-    """The measurement with this bias in place of its own."""
-    if m.of is not m:
-        raise InvalidInput(f"{m.name!r} holds {m.of.name!r}: give the bias to that")
-    changed = copy.copy(m)
-    object.__setattr__(changed, "drift", drift)  # raw ones are frozen
-    return changed
+def changed(m: Measurement, **attributes: Any) -> Measurement:
+    """A copy of the measurement with other values of attributes."""
+    copied = copy.copy(m)
+    for name, value in attributes.items():
+        object.__setattr__(copied, name, value)  # raw ones are frozen
+    return copied
 
 
 # An output of a solver: a quantity by its name, or a measurement for its value at the solution.

@@ -6,17 +6,15 @@ standard deviation for all its components, one for each, or a covariance matrix;
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.bias_models import LARGEST, SMALLEST, Drift, drift_of
-from sysdyn.measurements.input_names import noise_group, switch_group
-from sysdyn.measurements.measurement import Constraint, Context, Measurement, Names, with_drift
+from sysdyn.measurements.input_names import noise_group
+from sysdyn.measurements.measurement import Constraint, Measurement, Names, changed
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.program.arrays import float_array
@@ -161,127 +159,104 @@ def noise_part(noise, kept: Sequence[int]):
     return noise if noise is None or x.ndim == 0 else x[np.ix_(*[list(kept)] * x.ndim)]
 
 
-class Wrapped(Measurement):
-    """A measurement that holds another one: a prior or a switchable one."""
+def Prior(m: Measurement, name: str | None = None, bias: Drift | None = None) -> Measurement:
+    """Turn a noisy measurement into a prior: an expectation of quantities before anything is measured.
 
-    def __init__(self, of: Measurement, name: str | None):
-        kind = type(self).__name__
-        if not isinstance(of, Measurement) or isinstance(of, ModelNoise):
-            raise InvalidInput(f"a {kind} is of a measurement such as JointTorque('all', noise=30.0), not {of!r}")
-        if isinstance(of, Constraint) and of.noise is not None:
-            raise ProblemError(
-                f"{kind} is not for {of.name!r}: its own noise says what is expected of its wrench, and "
-                f"noise={{{of.name!r}: …}} of a call says it state by state, near zero where there is no contact"
-            )
-        if of.noise is None and not isinstance(of, Constraint):
-            raise ProblemError(f"{kind} needs noise, but {of.name!r} is exact: give it a standard deviation, noise=…")
-        self._of, self.name, self.noise = of, name or f"{kind}({of.name})", of.noise
-        self.units, self.drift, self.of_state = of.units, of.drift, of.of_state
+    Parameters
+    ----------
+    m : Measurement
+        The measurement with its noise, such as ``JointTorque("all", noise=30.0)``. Its value is the prior mean, zero
+        unless a call gives one as ``y={name: …}``.
+    name : str, optional
+        Default ``Prior(NAME)`` with the name of the measurement.
+    bias : Constant, RandomWalk or GaussMarkov, optional
+        Unknown bias over a log, if the measurement has none.
 
-    @property
-    def of(self) -> Measurement:
-        return self._of
+    Returns
+    -------
+    Measurement
+        A copy of the measurement whose attribute `prior` is true.
 
-    def around(self, of: Measurement) -> Wrapped:
-        """The same wrapper around another measurement."""
-        return type(self)(of, name=self.name)
-
-    def components(self, model: Model) -> tuple[str, ...]:
-        return self.of.components(model)
-
-    def rows(self, ctx: Context) -> Mapping[tuple[str, str], np.ndarray]:
-        return self.of.rows(ctx)
-
-    def bias(self, ctx: Context) -> np.ndarray:
-        return self.of.bias(ctx)
-
-    def value(self, ctx: Context) -> np.ndarray:
-        return self.of.value(ctx)
-
-    def residual(self, ctx: Context, y: np.ndarray) -> np.ndarray:
-        return self.of.residual(ctx, y)
-
-    def component_units(self, model: Model) -> tuple[str, ...]:
-        return self.of.component_units(model)
-
-    def __repr__(self) -> str:
-        return f"<{self.name}>"
-
-
-class Prior(Wrapped):
-    """Expectation of quantities before anything is measured: a noisy measurement whose value is the mean.
-
-    of: the measurement with its noise, as JointTorque("all", noise=30.0). The mean is zero if none is handed in as
-    y={name: …}. bias: as of the measurement, if that has none. Raises InvalidInput, ProblemError.
+    Raises
+    ------
+    InvalidInput
+        If `m` is no measurement.
+    ProblemError
+        If it has no noise, or two biases.
     """
-
-    optional = expected = True
-
-    def __init__(self, of: Measurement, name: str | None = None, bias: Drift | None = None):
-        if isinstance(of, Constraint) and of.noise is None:
-            raise ProblemError(
-                f"Prior is for measurements with noise, but the wrench of {of.name!r} follows from its motion, which "
-                "is exact: state both by themselves, Prior(FrameAcceleration(…, noise=…)) for the motion and "
-                "ContactWrench(…, noise=…) for the wrench"
-            )
-        if bias is not None and isinstance(of, Measurement):
-            if of.drift is not None:
-                raise ProblemError(f"the bias of {of.name!r} is given twice: to it and to its Prior")
-            of = with_drift(of, drift_of(of.name, bias))
-        super().__init__(of, name)
+    if isinstance(m, Constraint) and m.noise is None:
+        raise ProblemError(
+            f"Prior is for measurements with noise, but the wrench of {m.name!r} follows from its motion, which is "
+            "exact: state both by themselves, Prior(FrameAcceleration(…, noise=…)) for the motion and "
+            "ContactWrench(…, noise=…) for the wrench"
+        )
+    _check_noisy("Prior", m, name)
+    if bias is not None and m.drift is not None:
+        raise ProblemError(f"the bias of {m.name!r} is given twice: to it and to its Prior")
+    drift = m.drift if bias is None else drift_of(m.name, bias)
+    return changed(m, name=name or f"Prior({m.name})", drift=drift, prior=True, divisible=False)
 
 
-class Switchable(Wrapped):
-    """A noisy measurement, or an exact constraint such as a Contact, that can be switched off state by state.
+def Switchable(m: Measurement, name: str | None = None, unless: str | None = None) -> Measurement:
+    """Make a noisy measurement, or an exact constraint such as a Contact, one that can be switched off at any state.
 
-    active={name: …} are its switches in a call, of 0 or 1; on everywhere by default, and in all that takes no active=.
+    Parameters
+    ----------
+    m : Measurement
+        A measurement with noise, or an exact constraint.
+    name : str, optional
+        Default the name of the measurement.
+    unless : str, optional
+        Name of a `Stance`. In `smooth` and `filter` the measurement is active whenever the stance is inactive, to state
+        for example that a swing foot has no contact force:
+        ``Switchable(ExternalWrench("l_foot", noise=1.0), "l_foot in the air", unless="l_sole")``.
 
-    With noise it is switched component by component, (…, m), or whole, (…), and nothing is compiled again. A call hands
-    in its value or its switches; without a value it is off, unless its value is zero by default, such as the motion of
-    a foot at rest. Values that are off may be anything, such as NaN. With one of an acceleration and one of an external
+    Returns
+    -------
+    Measurement
+        A copy of the measurement whose attribute `switchable` is true.
+
+    Raises
+    ------
+    InvalidInput
+        If `m` is no measurement, or a sensor of the state has `unless`.
+    ProblemError
+        If it is neither noisy nor a constraint, or is a constraint with noise.
+
+    Notes
+    -----
+    ``active={name: …}`` gives the switches in a call, 0 or 1; they are on by default, and in all that takes no active=.
+
+    With noise it is switched component by component, (…, m), or whole, (…), and nothing is compiled again. A call gives
+    its value or its switches; without a value it is off, unless its value is zero by default, such as the motion of a
+    foot at rest. Values that are off may be anything, such as NaN. With one of an acceleration and one of an external
     wrench a contact opens and closes.
 
-    A constraint is switched whole, (…), in problems without noise: it exerts nothing if it is off.
-    `sysdyn.compile` makes a `SwitchingSolver`, with a kernel for each combination of switches that is asked for;
-    `Problem.mode` is the problem of one. Raises InvalidInput, ProblemError.
-
-    unless: the name of a `Stance`: along a log of unknown states it is on where that foot is told not to stand, as that
-    nothing touches it, Switchable(ExternalWrench("l_foot", noise=1.0), "l_foot in the air", unless="l_sole").
+    A constraint is switched whole, (…), in problems without noise: it exerts nothing if it is off. `sysdyn.compile`
+    makes a `SwitchingSolver`, with a kernel for each combination of switches; `Problem.mode` is the problem of one.
     """
-
-    def __init__(self, of: Measurement, name: str | None = None, unless: str | None = None):
-        super().__init__(of, name or (of.name if isinstance(of, Measurement) else None))
-        if unless is not None and (not isinstance(unless, str) or self.noise is None or self.of_state):
-            raise InvalidInput(
-                f"unless of {self.name!r} is {unless!r}: the name of a Stance, for a measurement with noise that is no "
-                "sensor of the state"
-            )
-        self.unless = unless
-
-    def around(self, of: Measurement) -> Switchable:
-        return Switchable(of, self.name, self.unless)
-
-    @property
-    def argument_hint(self) -> str:
-        return f"{super().argument_hint}, or active={{{self.name!r}: False}}"
-
-    @property
-    def group(self) -> str:
-        """Name of the group of program inputs that holds the switches."""
-        return switch_group(self.name)
-
-    @cached_property
-    def constraint(self) -> Measurement:
-        """The constraint that it switches, under its own name."""
-        if self.of.name == self.name:
-            return self.of
-        named = copy.copy(self.of)
-        named.name = self.name
-        return named
+    _check_noisy("Switchable", m, name)
+    if unless is not None and (not isinstance(unless, str) or m.noise is None or m.of_state):
+        raise InvalidInput(
+            f"unless of {name or m.name!r} is {unless!r}: the name of a Stance, for a measurement with noise that is "
+            "no sensor of the state"
+        )
+    return changed(m, name=name or m.name, unless=unless, switchable=True, divisible=False)
 
 
-# Measurements that hold another one, by the name of their class.
-WRAPPERS: dict[str, type[Wrapped]] = {"Prior": Prior, "Switchable": Switchable}
+def _check_noisy(kind: str, m: Measurement, name: object) -> None:
+    """Raise InvalidInput or ProblemError for a measurement that cannot be a prior or switchable."""
+    if not isinstance(m, Measurement) or isinstance(m, ModelNoise):
+        raise InvalidInput(f"a {kind} is of a measurement such as JointTorque('all', noise=30.0), not {m!r}")
+    if name is not None and not isinstance(name, str):
+        raise InvalidInput(f"the name of a {kind} is a text, not {name!r}")
+    if isinstance(m, Constraint) and m.noise is not None:
+        raise ProblemError(
+            f"{kind} is not for {m.name!r}: its own noise says what is expected of its wrench, and "
+            f"noise={{{m.name!r}: …}} of a call says it state by state, near zero where there is no contact"
+        )
+    if m.noise is None and not isinstance(m, Constraint):
+        raise ProblemError(f"{kind} needs noise, but {m.name!r} is exact: give it a standard deviation, noise=…")
 
 
 class ModelNoise(Measurement):

@@ -10,7 +10,7 @@ import numpy as np
 from sysdyn.files.html import TextTable
 from sysdyn.measurements.input_names import value_of
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
+from sysdyn.measurements.noise import ModelNoise, noise_of
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
@@ -40,7 +40,7 @@ def equations(model: Model, measurements: Iterable[Measurement]) -> TextTable:
     for m in measurements:
         names = m.components(model)
         shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-        kind = type(m.of).__name__
+        kind = type(m).__name__
         units = ", ".join(dict.fromkeys(value_of(m, model).units))
         rows.append((m.name, f"{kind}: {shown}", f"{len(names):,}", units, _noise(m, model)))
         # noise of the model makes equations of motion inexact; the state is given
@@ -54,7 +54,7 @@ def _size(model: Model, quantity: str) -> int:
 
 def _noise(m: Measurement, model: Model) -> str:
     """Standard deviations of a measurement as text; "exact" without noise."""
-    switched = ", switchable" if isinstance(m, Switchable) else ""
+    switched = ", switchable" if m.switchable else ""
     if m.noise is None:
         return f"exact{switched}"
     noise = noise_of(m, model)

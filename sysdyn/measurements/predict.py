@@ -51,18 +51,18 @@ def predict(
     d = {x: np.broadcast_to(y, (*lead, *QUANTITY[x].shape(model))).reshape(n, -1) for x, y in values.items()}
     state = {"q": model.normalise(np.asarray(q)), "qd": np.asarray(qd, dtype=float)}
     state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(n, x.shape[-1]) for name, x in state.items()}
-    exact, values = shown([m for m in problem.valued if not m.expected], model, state, d), {}
+    exact, values = shown([m for m in problem.valued if not m.prior], model, state, d), {}
     rng = None if seed is None else np.random.default_rng(seed)
     for m in problem.valued:
         noise = 0.0 if rng is None or m.noise is None else _drawn(m, problem, n, rng)
         # the mean, whatever the motion; noise is drawn all the same, so that that of others does not depend on it
-        values[m.name] = np.zeros((n, len(m.components(model)))) if m.expected else exact[m.name] + noise
+        values[m.name] = np.zeros((n, len(m.components(model)))) if m.prior else exact[m.name] + noise
     if state_sensors:
-        asked = [m for m in problem.state_sensors if not isinstance(m.of, Stance)]
+        asked = [m for m in problem.state_sensors if not isinstance(m, Stance)]
         for name, x in shown_state(asked, model, state).items():
             m = next(m for m in asked if m.name == name)
             values[name] = x if rng is None else disturbed(m, x, _drawn(m, problem, n, rng))
-            if m.expected:
+            if m.prior:
                 values[name] = np.zeros_like(x)
     return {name: x.reshape(*lead, x.shape[-1]) for name, x in values.items()}
 

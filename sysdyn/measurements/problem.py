@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Self, TypeVar
+from typing import Self, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,10 +18,10 @@ from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, Sysdy
 from sysdyn.files import html
 from sysdyn.measurements.bias_models import drift_part
 from sysdyn.measurements.conditions import Condition
-from sysdyn.measurements.input_names import value_group, value_of
+from sysdyn.measurements.input_names import switch_group, value_group, value_of
 from sysdyn.measurements.known_quantities import RawMeasurement, Subset, known
-from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output, with_drift
-from sysdyn.measurements.noise import ModelNoise, Switchable, Wrapped, noise_of, noise_part
+from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output, changed
+from sysdyn.measurements.noise import ModelNoise, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.state_sensors import Stance
@@ -121,7 +121,7 @@ class Problem:
             m.drift.check(m.name, len(m.components(self.model)))
         for name, condition in self.conditions.items():
             condition.check(name, [*self.values.values(), *self.state_values.values()])
-        feet = {m.name: m.of for m in self.state_sensors if isinstance(m.of, Stance)}
+        feet = {m.name: m for m in self.state_sensors if isinstance(m, Stance)}
         for name, foot in self.opposites.items() if self.state_sensors else ():
             check_among(f"stance in unless= of {name!r}:", foot, feet)
             if feet[foot].proposed:
@@ -172,7 +172,7 @@ class Problem:
         For a raw one: scalars that other raw ones state. For a sensor: components of the sensor of the same type with
         the same arguments but for name, components and noise, which keeps its name. Else the measurement of that name.
         """
-        if isinstance(measurement, RawMeasurement):
+        if isinstance(measurement, RawMeasurement) and measurement.divisible:
             kept = self._without_scalars(measurement)
         else:
             kept = [m for m in self.measurements if m.name != measurement.name]
@@ -193,7 +193,7 @@ class Problem:
     def _without_scalars(self, measurement: RawMeasurement) -> list[Measurement]:
         """The measurements without scalars of a quantity: without exact statements of each if any, else noisy ones."""
         gone = set(measurement.pairs(self.model))
-        stated = [m for m in self.measurements if isinstance(m, RawMeasurement) and m.quantity == measurement.quantity]
+        stated = [m for m in self.measurements if _states(m, measurement.quantity)]
         exact = {pair for m in stated if m.noise is None for pair in m.pairs(self.model)}
         noisy = {pair for m in stated if m.noise is not None for pair in m.pairs(self.model)}
         if missing := gone - exact - noisy:
@@ -202,7 +202,7 @@ class Problem:
             raise ProblemError(f"{scalar} cannot be removed: no measurement of the problem states it")
         kept: list[Measurement] = []
         for m in self.measurements:
-            if not isinstance(m, RawMeasurement) or m.quantity != measurement.quantity:
+            if not _states(m, measurement.quantity):
                 kept.append(m)
                 continue
             pairs = m.pairs(self.model)
@@ -256,7 +256,7 @@ class Problem:
     def valued(self) -> tuple[Measurement, ...]:
         """Measurements that have a value at a given state, in order; not the noise of the model."""
         stated = (m for m in self.measurements if not (isinstance(m, ModelNoise) or m.of_state))
-        return tuple(m.constraint if isinstance(m, Switchable) and m.noise is None else m for m in stated)
+        return tuple(stated)
 
     @cached_property
     def noisy(self) -> tuple[Measurement, ...]:
@@ -264,14 +264,14 @@ class Problem:
         return tuple(m for m in self.measurements if m.noise is not None and not m.of_state)
 
     @cached_property
-    def switchable(self) -> tuple[Switchable, ...]:
+    def switchable(self) -> tuple[Measurement, ...]:
         """Measurements with noise that can be switched off at a given state."""
-        return tuple(m for m in self.noisy if isinstance(m, Switchable))
+        return tuple(m for m in self.noisy if m.switchable)
 
     @cached_property
-    def switchable_constraints(self) -> tuple[Switchable, ...]:
+    def switchable_constraints(self) -> tuple[Constraint, ...]:
         """Constraints that can be switched off, each combination of which has a problem of its own: `mode`."""
-        return tuple(m for m in self.measurements if isinstance(m, Switchable) and m.noise is None)
+        return tuple(m for m in self.constraints if m.switchable and m.noise is None)
 
     def mode(self, active: Mapping[str, ArrayLike] | None = None) -> Self:
         """The problem of one combination of switches: with the constraints that are on, and without the others.
@@ -290,9 +290,7 @@ class Problem:
             on[name] = bool(x)
         if not names:
             return self
-        kept = (
-            m.constraint if m in self.switchable_constraints else m for m in self.measurements if on.get(m.name, True)
-        )
+        kept = (changed(m, switchable=False) if m.name in on else m for m in self.measurements if on.get(m.name, True))
         return self.cached(("mode", *on.values()), lambda: self._with(*kept))
 
     @cached_property
@@ -308,7 +306,7 @@ class Problem:
     @cached_property
     def conditions(self) -> dict[str, Condition]:
         """{name of a stance: the condition under which it holds}; the others hold as a log or a run says."""
-        stances = ((m.name, getattr(m.of, "when", None)) for m in self.state_sensors)
+        stances = ((m.name, getattr(m, "when", None)) for m in self.state_sensors)
         return {name: when for name, when in stances if when is not None}
 
     @cached_property
@@ -321,7 +319,7 @@ class Problem:
         """The problem of one given state, q and q̇ being known: without state sensors and biases of logs."""
         if not (self.state_sensors or self.biased):
             return self
-        return self._with(*(_unbiased(m) for m in self.measurements if not m.of_state))
+        return self._with(*(changed(m, drift=None) if m.drift else m for m in self.measurements if not m.of_state))
 
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
@@ -400,7 +398,7 @@ class Problem:
             groups.append(Group(noise.group, (noise.scalars,), default=noise.declared, label=f"noise[{m.name!r}]"))
         for m in self.switchable:
             size = len(m.components(model))
-            groups.append(Group(m.group, (size,), default=np.ones(size), label=f"active[{m.name!r}]"))
+            groups.append(Group(switch_group(m.name), (size,), default=np.ones(size), label=f"active[{m.name!r}]"))
         return Groups([*groups, *self.parameters])
 
     def _argument_hint(self, quantity: str) -> str:
@@ -477,12 +475,10 @@ class Problem:
             measurements = [restored(m) for m in data["measurements"]]
             problem = cls(Model.from_dict(data["model"]), measurements, data["parameters"])
             for m in measurements:
-                if isinstance(m.of, RawMeasurement):
-                    every = known(m.of.quantity).pairs(problem.model)
-                    if strange := sorted(set(m.of.pairs(problem.model)) - set(every)):
-                        raise ProblemError(
-                            f"{m.name!r} states {m.of.quantity} {strange}, which the model does not have"
-                        )
+                if isinstance(m, RawMeasurement):
+                    every = known(m.quantity).pairs(problem.model)
+                    if strange := sorted(set(m.pairs(problem.model)) - set(every)):
+                        raise ProblemError(f"{m.name!r} states {m.quantity} {strange}, which the model does not have")
         except (KeyError, IndexError, TypeError, ValueError) as error:
             if isinstance(error, SysdynError):
                 raise
@@ -525,11 +521,9 @@ def switches(active: Mapping[str, ArrayLike] | None) -> Iterable[tuple[str, Arra
     return () if active is None else active.items()
 
 
-def _unbiased(m: Measurement) -> Measurement:
-    """The measurement without a bias that is unknown over a log."""
-    if m.drift is None:
-        return m
-    return m.around(_unbiased(m.of)) if isinstance(m, Wrapped) else with_drift(m, None)
+def _states(m: Measurement, quantity: str) -> TypeGuard[RawMeasurement]:
+    """True if the measurement states scalars of the quantity, and some of them can be removed."""
+    return isinstance(m, RawMeasurement) and m.quantity == quantity and m.divisible
 
 
 def without_components(m: Measurement, other: Measurement, model: Model) -> Measurement | None:

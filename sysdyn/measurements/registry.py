@@ -17,9 +17,9 @@ from sysdyn.measurements.bias_models import drift_of
 from sysdyn.measurements.constraints import CONSTRAINTS
 from sysdyn.measurements.known_quantities import RAW, Known, RawMeasurement, Subset, known
 from sysdyn.measurements.linear import Linear, MotorTorque
-from sysdyn.measurements.measurement import Measurement, with_drift
+from sysdyn.measurements.measurement import Constraint, Measurement, changed
 from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
-from sysdyn.measurements.noise import WRAPPERS, ModelNoise, Switchable
+from sysdyn.measurements.noise import ModelNoise, Prior, Switchable
 from sysdyn.measurements.state_sensors import (
     Direction,
     FrameAttitude,
@@ -58,7 +58,7 @@ MEASUREMENTS: dict[str, type[Measurement]] = {
     **RAW_NAMES, **SENSORS, **STATE_SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise,
 }  # fmt: skip
 # Names that cannot be given to another class.
-_TAKEN = frozenset((*MEASUREMENTS, *WRAPPERS, "Part"))
+_TAKEN = frozenset((*MEASUREMENTS, "Part", "Prior", "Switchable"))
 
 Class = TypeVar("Class", bound=type[Measurement])
 
@@ -83,7 +83,7 @@ def from_description(data: Mapping, valid: Mapping[str, type[Measurement]]) -> M
     kind, drift = arguments.pop("type"), drift_of(str(data.get("name")), arguments.pop("drift", None))
     if kind == "Part":
         m = from_description(arguments["whole"], valid).part(arguments["kept"])
-        return m if drift is None else with_drift(m, drift)
+        return m if drift is None else changed(m, drift=drift)
     if kind not in valid:
         error = UnknownName("type of measurement", kind, valid)
         error.args = (f"{error} A class of your own has to be registered: sysdyn.measurements.registry.register.",)
@@ -91,15 +91,11 @@ def from_description(data: Mapping, valid: Mapping[str, type[Measurement]]) -> M
     if kind == "Linear":
         arguments["blocks"] = {(quantity, owner): C for quantity, owner, C in arguments["blocks"]}
     m = valid[kind](**arguments)
-    return m if drift is None else with_drift(m, drift)
+    return m if drift is None else changed(m, drift=drift)
 
 
 def description(m: Measurement, model: Model, placed: bool = False) -> dict | None:
     """The measurement as JSON, a raw one by its scalars; None without a stored form. placed: with its frame's place."""
-    if m.of is not m:
-        of = description(m.of, model, placed)
-        unless = {"unless": m.unless} if isinstance(m, Switchable) and m.unless else {}
-        return None if of is None else {"type": type(m).__name__, "name": m.name, **unless, "of": of}
     if isinstance(m, RawMeasurement):
         described: dict | None = {"quantity": m.quantity, "name": m.name, "pairs": [list(p) for p in m.pairs(model)]}
     else:
@@ -108,18 +104,24 @@ def description(m: Measurement, model: Model, placed: bool = False) -> dict | No
         described = {**described, "noise": np.asarray(m.noise, dtype=float).tolist()}
     if described is not None and m.drift is not None:
         described = {**described, "drift": m.drift.describe()}
-    return described
+    treatment = {"prior": m.prior and not isinstance(m, Constraint), "switchable": m.switchable, "unless": m.unless}
+    return described and {**described, **{key: x for key, x in treatment.items() if x}}
 
 
 def restored(data: Mapping) -> Measurement:
     """Inverse of `description`."""
+    data = dict(data)
+    prior, switchable, unless = (data.pop(key, None) for key in ("prior", "switchable", "unless"))
+    m = _restored(data)
+    m = Prior(m, m.name) if prior else m
+    return Switchable(m, unless=unless) if switchable else m
+
+
+def _restored(data: Mapping) -> Measurement:
     if "quantity" in data:
         base = known(data["quantity"], name=data["name"])
         pairs = tuple((int(i), int(k)) for i, k in data["pairs"])
         return Subset(base, pairs, data.get("noise"), drift_of(data["name"], data.get("drift")))
-    if data["type"] in WRAPPERS:
-        unless = {"unless": data["unless"]} if "unless" in data else {}
-        return WRAPPERS[data["type"]](restored(data["of"]), name=data["name"], **unless)
     if data["type"] == "ModelNoise":
         return ModelNoise(**{key: x for key, x in data.items() if key != "type"})
     return from_description(data, {**SENSORS, **STATE_SENSORS, **CONSTRAINTS})

@@ -506,8 +506,8 @@ class StateFunction(StateMeasurement):
 def disturbed(m: Measurement, values: np.ndarray, errors: np.ndarray) -> np.ndarray:
     """Values (n, m) with errors (n, m) of the measurement's noise: sums, but for attitudes R exp(ε×)."""
     result = values + errors
-    if isinstance(m.of, _Attitude) and set(ATTITUDE) <= set(m.of.chosen):
-        first = m.of.chosen.index(ATTITUDE[0])
+    if isinstance(m, _Attitude) and set(ATTITUDE) <= set(m.chosen):
+        first = m.chosen.index(ATTITUDE[0])
         for k in range(len(values)):
             turn = rotation_matrix(values[k, first:]) @ rotation_matrix(errors[k, first:])
             result[k, first:] = rotation_vector(turn)

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from sysdyn.errors import InvalidInput, ProblemError, check_among
-from sysdyn.measurements.measurement import Measurement, Output, output_name
-from sysdyn.measurements.noise import ModelNoise, Wrapped
+from sysdyn.measurements.measurement import Constraint, Measurement, Output, output_name
+from sysdyn.measurements.noise import ModelNoise
 from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.registry import description, restored
 from sysdyn.model import Model
@@ -131,14 +131,14 @@ def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Pr
 
 def _check(m: Measurement, problem: Problem) -> None:
     """Raise if a measurement has no value, has a reserved name, or does not fit the robot."""
-    if isinstance(m, Wrapped):
+    if m.switchable or (m.prior and not isinstance(m, Constraint)):
         raise ProblemError(
-            f"{m.name!r} is a {type(m).__name__}, which says how a measurement is treated: as an output give the "
-            f"measurement itself, {m.of.name!r}"
+            f"{m.name!r} is a {'Switchable' if m.switchable else 'Prior'}, which says how a measurement is treated: as "
+            "an output give the measurement itself"
         )
     if isinstance(m, ModelNoise):
         raise ProblemError(f"{m.name!r} is noise of the equations of motion, which has no value: it is no output")
-    if m.expected:
+    if m.prior:
         raise ProblemError(f"{m.name!r} is an unknown of the problem that states it, whose output 'w' has its value")
     if not isinstance(getattr(m, "name", None), str) or not m.name:
         raise InvalidInput(f"an output of type {type(m).__name__} has no name: give it name=…")

@@ -143,7 +143,7 @@ class Inputs:
         self.measurements = {m.name: (m, problem.values[m.name].size) for m in problem.valued}
         self.noises = {m.name: noise_of(m, model) for m in problem.noisy}
         self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
-        self._zero_while_on = {m.name for m in problem.switchable if m.of.has_default}
+        self._zero_while_on = {m.name for m in problem.switchable if m.zero_by_default}
         self.parameters = {p.name: p for p in problem.parameters}
         self._quaternion_warned, self._followers_warned = not self.quaternions, not problem.couplings
 

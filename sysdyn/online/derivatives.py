@@ -103,7 +103,8 @@ def _jacobian(
 def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tuple[str, ...], dict[str, str]]:
     """(inputs to differentiate by, {possible input: its group}). Raises UnknownName, InvalidInput."""
     groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
-    zero = {x for x in problem.known_quantities if QUANTITY[x].zero} | {m.name for m in problem.custom if m.optional}
+    optional = {m.name for m in problem.custom if (m.optional or m.prior) and not m.switchable}
+    zero = optional.union(x for x in problem.known_quantities if QUANTITY[x].zero)
     return select_names("input to differentiate by", wrt, [name for name in groups if name not in zero], groups), groups
 
 

@@ -11,6 +11,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
+from sysdyn.measurements.input_names import switch_group
 
 MODEL = sd.random_tree(4, seed=1, joints=("revolute", "prismatic"))
 SENSORS = {
@@ -86,7 +87,7 @@ def test_every_combination_against_dense_ranks(seed):
     ]
     kept = sd.JointTorque(model.joint_names[0], noise=1.0, name="kept")
     problem = sd.Problem(model, [sd.ExternalWrench("all"), kept, *map(sd.Switchable, chosen)])
-    sizes = {m.group: len(m.components(model)) for m in problem.switchable}
+    sizes = {switch_group(m.name): len(m.components(model)) for m in problem.switchable}
     on = {group: rng.random((200, m)) < rng.choice([0.0, 0.3, 0.6, 1.0], (200, 1)) for group, m in sizes.items()}
     lacking = Switches(sd.assemble(problem)).undetermined_mask({k: x.astype(float) for k, x in on.items()}, 200)
     plain = sd.assemble(problem).plain

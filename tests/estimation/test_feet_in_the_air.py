@@ -31,12 +31,12 @@ def test_what_holds_a_measurement_keeps_its_own_options():
     last = MODEL.body_names[-1]
     bias = sd.RandomWalk(0.1)
     whole = problem() + sd.Switchable(sd.Accelerometer(last, noise=0.1, bias=bias), "free", unless="foot")
-    assert [m.unless for m in whole.instant.measurements if isinstance(m, sd.Switchable)] == ["foot", "foot"]
+    assert [m.unless for m in whole.instant.measurements if m.switchable] == ["foot", "foot"]
     log, _ = landing()
     log["free: a_x"], log["free: a_y"], log["free: a_z"] = np.random.default_rng(0).standard_normal((3, N))
     learnt = sd.learn_noise(whole, log, ["free"], iterations=1, density=100.0, order=3).problem
     (found,) = [m for m in learnt.measurements if m.name == "free"]
-    assert found.unless == "foot" and found.of.noise.shape == (3,)
+    assert found.unless == "foot" and found.noise.shape == (3,)
 
 
 def landing():
@@ -120,7 +120,7 @@ def test_what_is_refused():
         problem(unless="feet")
     with pytest.raises(ProblemError, match="'air' is on unless 'foot' stands, but that follows from its motion"):
         problem(when="kinematics")
-    with pytest.raises(InvalidInput, match="unless must be a name"):
+    with pytest.raises(InvalidInput, match="unless"):
         problem(unless=3)
     with pytest.raises(InvalidInput, match="no sensor of the state"):
         sd.Switchable(sd.Stance("body2", noise=1.0), "air", unless="foot")

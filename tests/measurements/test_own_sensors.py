@@ -81,8 +81,8 @@ def test_a_problem_file_states_it(registered, tmp_path):
         '[[measurement]]\ntype = "Lift"\nframe = "body1"\ncomponents = "up"\nnoise = 0.1\nswitchable = true\n'
     )
     (_, switchable) = load_job(path).problem.measurements
-    assert isinstance(switchable, sd.Switchable) and isinstance(switchable.of, Lift)
-    assert (switchable.of.chosen, switchable.units, switchable.noise) == (("up",), ("m/s²",), 0.1)
+    assert switchable.switchable and isinstance(switchable, Lift)
+    assert (switchable.chosen, switchable.units, switchable.noise) == (("up",), ("m/s²",), 0.1)
 
 
 def test_a_sensor_of_the_state_is_stored_stated_and_predicted(registered, tmp_path):
@@ -122,6 +122,6 @@ def test_names_of_sysdyn_are_not_given_away(name):
 
 
 def test_every_measurement_of_the_registry_is_a_public_name():
-    for cls in (*registry.MEASUREMENTS.values(), *registry.WRAPPERS.values()):
+    for cls in registry.MEASUREMENTS.values():
         name = cls.__name__
         assert name in sd.__all__ and getattr(sd, name) is cls, f"import {name} in sysdyn/__init__.pyi"

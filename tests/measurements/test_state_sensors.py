@@ -326,7 +326,7 @@ def test_parts_keep_their_biases():
     assert left.measurements[0].drift == sd.RandomWalk([1.0, 3.0], [4.0, 6.0])
     assert sd.Constant(2.0).part([1]) == sd.Constant(2.0)
     switched = sd.Switchable(sd.Accelerometer(tip, noise=1.0, bias=walk))
-    assert switched.drift == walk and sd.Prior(switched.of, bias=None).drift == walk
+    assert switched.drift == walk and sd.Prior(switched, bias=None).drift == walk
     assert sd.ExternalWrench(tip, drift=2.0).drift == sd.JointTorque("all", drift=2.0).drift == sd.RandomWalk(2.0)
     np.testing.assert_array_equal(walk.densities(3), [1.0, 2.0, 3.0])
     np.testing.assert_array_equal(sd.RandomWalk(0.5).deviations(2), [np.inf, np.inf])
