@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from solvers import ALL_JOINTS, TABLE, TOLERANCE, compiled, icub_or, oracle_states, relative_error, states
+from solvers import TABLE, TOLERANCE, compiled, icub_or, oracle_states, relative_error, states
 
 from sysdyn.codegen import interpreter
-from sysdyn.equations.problem_system import assemble
 from sysdyn.model import (
     Cylindrical,
     Helical,
@@ -15,10 +14,8 @@ from sysdyn.model import (
     Revolute,
 )
 from sysdyn.online.solver import Solver
-from sysdyn.program.graph import Graph, is_constant, is_zero
 from sysdyn.program.opcodes import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
 from sysdyn.reference import rnea
-from sysdyn.sparse.lu import eliminate
 
 
 @pytest.mark.slow
@@ -102,94 +99,3 @@ def test_counts_of_icub_equal_an_instrumented_execution():
     for kind, known in (("fd", "tau"), ("id", "qdd")):
         solver = icub_or("icub fixed", kind)
         assert solver.flops.end_to_end == instrumented(solver, q, qd, fx=fx, **{known: x})
-
-
-class Counted:
-    """A number that depends on the state and counts the operations on it; floats are constants. Rules: design.md."""
-
-    done: dict[str, int] = {}  # noqa: RUF012
-    __array_priority__ = 1000
-
-    def __init__(self, x: float):
-        self.x = float(x)
-
-    @staticmethod
-    def _value(other) -> float:
-        return other.x if isinstance(other, Counted) else float(other)
-
-    def _do(self, kind: str, x: float) -> Counted:
-        Counted.done[kind] = Counted.done.get(kind, 0) + 1
-        return Counted(x)
-
-    def __add__(self, other):
-        return self if _is(other, 0.0) else self._do("add", self.x + self._value(other))
-
-    __radd__ = __add__
-
-    def __neg__(self):
-        return Counted(-self.x)
-
-    def __sub__(self, other):
-        return self if _is(other, 0.0) else self._do("add", self.x - self._value(other))
-
-    def __rsub__(self, other):
-        return -self if _is(other, 0.0) else self._do("add", self._value(other) - self.x)
-
-    def __mul__(self, other):
-        if _is(other, 0.0):
-            return 0.0
-        if _is(other, 1.0) or _is(other, -1.0):
-            return self if other > 0.0 else -self
-        return self._do("mul", self.x * self._value(other))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other):
-        if _is(other, 1.0) or _is(other, -1.0):
-            return self if other > 0.0 else -self
-        return self._do("div", self.x / self._value(other))
-
-    def __rtruediv__(self, other):
-        return 0.0 if _is(other, 0.0) else self._do("div", self._value(other) / self.x)
-
-    def sin(self):
-        return Counted(np.sin(self.x))
-
-    def cos(self):
-        return Counted(np.cos(self.x))
-
-
-def _is(x, value: float) -> bool:
-    return not isinstance(x, Counted) and float(x) == value
-
-
-@pytest.mark.slow(after=1)
-@pytest.mark.parametrize("kind", ["fd", "id"])
-@pytest.mark.parametrize("name", [ALL_JOINTS, "auto_tree 7 1.5 1.5 0.9"])
-def test_counts_without_sharing_equal_those_of_an_elimination_on_numbers(name, kind):
-    solver = compiled(name, kind, "aba")
-    system, choice = assemble(solver.problem), solver.choice
-    graph = Graph("none")
-    assembly = system.build(graph)
-    before = len(graph)
-    factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm)
-    kinds = np.asarray(graph.kind[before:])
-    q, qd, qdd, fx, expected = states(solver.model)
-    values = system.values(
-        {"q": q[:1], "qd": qd[:1], "qdd": qdd[:1], "tau": expected.tau[:1], "fx": fx[:1].reshape(1, -1)}
-    )
-    r, c = system.coordinates
-    rows: list[dict[int, object]] = [{} for _ in assembly.rows]
-    for i, j, x, fixed in zip(r.tolist(), c.tolist(), values[0][0], system.fixed_entries(), strict=True):
-        rows[i][j] = float(x) if fixed else Counted(x)
-    b = [0.0 if is_zero(e) else float(x) if is_constant(e) else Counted(x)
-         for e, x in zip(assembly.b, values[1][0], strict=True)]  # fmt: skip
-    Counted.done = {}
-    found = eliminate(rows, b, choice.row_perm, choice.col_perm)
-    counted = Counted.done
-    assert factors.fill_in == found.fill_in
-    assert np.isin(kinds, (ADD, SUB)).sum() == counted["add"]
-    assert (kinds == MUL).sum() == counted["mul"]
-    assert (kinds == DIV).sum() == counted.get("div", 0)
-    tau = [found.solution[k] for k in system.layout.quantity_columns("tau")]
-    np.testing.assert_allclose([x.x for x in tau], expected.tau[0], rtol=0, atol=1e-9 * np.abs(expected.tau[0]).max())

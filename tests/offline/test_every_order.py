@@ -15,7 +15,6 @@ from solvers import (
     icub_or,
     model_of,
     relative_error,
-    states,
     wrenches,
 )
 
@@ -81,13 +80,6 @@ def test_every_order_on_robots_with_published_torques(name, ordering):
     assert relative_error(compiled(name, "id", "rnea", level="fast")(q, qd, qdd).tau[None], tau[None]) <= TOLERANCE
 
 
-@pytest.mark.slow(after=1)
-@pytest.mark.parametrize("n", [1, 2, 12])
-def test_auto_tree_of_the_experiments(n):
-    for kind in ("fd", "id"):
-        check_against_reference(compiled(f"auto_tree {n} 1 1.5 0.9", kind, "auto", level="fast"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "ordering"), [(30, "auto"), (30, "umfpack"), (20, "crba"), (10, "markowitz")])
 def test_a_tapered_tree_with_every_order(n, ordering):
@@ -123,31 +115,11 @@ def test_icub_with_every_layout(kind, layout, known):
     check_against_reference(compiled("icub floating", kind, ordering, level="fast", layout=layout, known=known))
 
 
-@pytest.mark.slow(after=1)
-@pytest.mark.parametrize("joint", JOINTS)
-def test_a_single_joint_of_each_type(joint):
-    model = random_tree(2, seed=3, joints=(joint,))
-    if joint == "fixed":
-        solver = sd.compile(sd.inverse_dynamics(model), level="fast")
-        check_against_reference(solver)
-        assert solver(np.zeros(0), np.zeros(0)).tau.shape == (0,)
-        return
-    for problem in (sd.forward_dynamics(model), sd.inverse_dynamics(model)):
-        check_against_reference(sd.compile(problem, level="fast"))
-
-
 def test_armature_and_gravity_are_honoured():
     model = random_tree(4, seed=8).replace(gravity=(1.0, -2.0, 3.0))
     model = model.replace(armature=np.linspace(0.1, 2.0, model.nv))
     for problem in (sd.forward_dynamics(model), sd.inverse_dynamics(model)):
         check_against_reference(sd.compile(problem, level="fast"))
-
-
-def test_python_backend_by_name():
-    solver = compiled(ALL_JOINTS, "fd", "aba", backend="python")
-    check_against_reference(solver)
-    with pytest.raises(sd.ProblemError, match="bind needs machine code"):
-        solver.bind(*(x[0] for x in states(solver.model)[:2]))
 
 
 @pytest.mark.slow(after=1)
@@ -162,16 +134,6 @@ def test_forward_dynamics_inverts_inverse_dynamics(name):
     assert (
         relative_error(inverse(q, qd, forward(q, qd, qdd, fx=fx).qdd, fx=fx).tau, qdd) <= 1e-8
     )  # any numbers as torques
-
-
-@pytest.mark.slow(after=1)
-@pytest.mark.parametrize("torque", ["none", "all", "some", "one"])
-def test_hybrid_dynamics_lies_between(torque):
-    model = model_of("random 9 1")
-    moving = [name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv]
-    chosen = {"none": [], "all": model.joint_names, "some": moving[1::2], "one": moving[0]}[torque]
-    solver = sd.compile(sd.hybrid_dynamics(model, chosen), "aba", level="fast")
-    check_against_reference(solver)
 
 
 def test_fixed_joints_kept_have_the_force_through_them():
