@@ -56,7 +56,7 @@ def require_equal(found: BaseException, expected: BaseException) -> None:
     assert found.__notes__[0] == "a note"
 
 
-def test_the_classes_are_found():
+def test_every_class_is_exported():
     names = {x.__name__ for x in CLASSES}
     assert len(names) == len(CLASSES) and names >= {*ARGUMENTS, "NoEstimate", "ByMode", "FileError", "LogWarning"}
 

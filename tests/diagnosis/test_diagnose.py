@@ -191,7 +191,7 @@ def check_directions(problem: Problem, diagnosis: sd.Diagnosis, number: dict[str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("noisy", [False, True], ids=["exact", "noisy"])
-def test_additions_do_and_none_can_be_left_out(noisy):
+def test_additions_suffice_and_are_minimal(noisy):
     did = refused = 0
     for seed in range(500, 540):
         problem, available = random_problem(seed, noisy)
@@ -227,7 +227,7 @@ def test_additions_do_and_none_can_be_left_out(noisy):
 
 
 @pytest.mark.slow
-def test_least_norm_gives_what_is_determined():
+def test_least_norm_has_the_determined_values():
     """Values of a known motion come back where they are determined, and masks say where that is, at any state."""
     partial = 0
     for seed in range(700, 760):
@@ -424,7 +424,7 @@ def test_the_cause_is_named_first():
     assert "(by structure, whatever the state)" in str(diagnosis) and repr(diagnosis) == str(diagnosis)
 
 
-def test_two_accelerometers_on_one_body_know_their_distance():
+def test_two_accelerometers_on_one_body_are_redundant_along_their_line():
     """They do not see the rotation about the line between them, and one component along it is too many."""
     model = icub("floating")
     base = model.joint_names[0]
@@ -442,7 +442,7 @@ def test_two_accelerometers_on_one_body_know_their_distance():
     assert f"add {added.name}: {added.components(model)[0]}" in more.suggestions[-1]
 
 
-def test_what_can_be_added_is_split_where_it_can_be():
+def test_additions_are_split_into_components():
     model = chain(3)
     problem = inverse_dynamics(model) - sd.ExternalWrench("body2", ["fx", "fy", "fz"])
     cells = sd.LoadCells("body2", name="cells")
@@ -604,7 +604,7 @@ def test_compile_names_what_is_singular_at_every_state(seed, noisy):
     assert set(error.value.equations) == {x for x in rows.tolist() if x.startswith("y:")}
 
 
-def test_rows_that_hardly_depend_on_others_are_not_the_ones_to_leave_out():
+def test_removals_avoid_nearly_independent_rows():
     """At one state or at another one; else those stated last are."""
     W = [
         np.array([[0.6, 0.0], [0.8, 0.0], [0.0, 1.0], [0.0, 0.0]]),
@@ -639,7 +639,7 @@ def test_links_without_inertia(name):
 
 
 @pytest.mark.slow
-def test_beyond_what_dense_matrices_can_tell():
+def test_large_problems_are_diagnosed_by_their_pattern():
     """6,400 unknowns: a torque that is missing, and a link whose inertia about its joint vanishes by value alone."""
     model = auto_tree(320, 1, 1.5, 1)
     problem = forward_dynamics(model)

@@ -162,7 +162,7 @@ def test_names_of_rows_and_columns():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["icub fixed", "icub floating", *ROBOTS, "tree 0", "tree 1", "tree 2", "tree 3"])
-def test_worst_case_pattern_holds_all_sampled_ones_and_is_tight(name, layout):
+def test_worst_case_pattern_contains_all_sampled_ones_and_is_tight(name, layout):
     """Nori, Remark 4. Sampled numerically, by an assembly on floats that knows nothing of the pattern."""
     system = built(name, "forward", layout)
     model = system.model

@@ -340,7 +340,7 @@ def test_gravity_is_taken_out_in_the_axes_of_a_frame_at_rest(gravity, expected):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_an_accelerometer_tells_the_acceleration_of_its_joint():
+def test_an_accelerometer_determines_the_acceleration_of_its_joint():
     """α r + the share of ω × v along the sensor's axis, which is turned half way from the radius: (1.5 − 2) / √2."""
     half = np.array([[1.0, -1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, math.sqrt(2.0)]]) / math.sqrt(2.0)
     sensor = sd.Accelerometer(("b0", pose(half, [0.5, 0, 0])), components=["a_x"], name="y")

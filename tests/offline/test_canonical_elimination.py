@@ -112,7 +112,7 @@ def test_wrenches_stated_in_two_parts():
     assert found.fx == pytest.approx(fx, abs=1e-12)
 
 
-def test_where_there_are_no_canonical_frames_the_pass_is_left_out():
+def test_the_pass_is_skipped_without_canonical_frames():
     model = sd.random_tree(4, seed=2, joints=("revolute",))
     forward = sd.forward_dynamics(model)
     noisy = sd.inverse_dynamics(model) + sd.ModelNoise("a", noise=0.1)

@@ -71,7 +71,7 @@ def test_a_neck_that_carries_a_point_mass_is_singular_at_zero(outputs):
     assert solution.ok and solver.stability.singular > 0 and not solver.stability.inaccurate
 
 
-def test_how_near_a_state_is_to_a_singular_one():
+def test_reciprocal_condition_falls_towards_a_singular_state():
     """At q = 0 two axes are in one plane with the mass: the condition grows as the inverse square of the distance."""
     solver = sd.compile(sd.forward_dynamics(neck(0.0095)), outputs="qdd", backend="python")
     distance = np.array([1e-1, 1e-2, 1e-3, 1e-4, 0.0])
@@ -89,7 +89,7 @@ def test_how_near_a_state_is_to_a_singular_one():
     )
 
 
-def test_what_is_singular_at_every_state_is_said_to_be_so():
+def test_systems_singular_at_every_state_raise():
     """Three axes that meet turn a point mass in two directions only."""
     for outputs in ("qdd", "all"):
         with pytest.raises(sd.StructurallySingular, match="singular at every sampled state") as error:
@@ -206,7 +206,7 @@ def test_one_state_with_an_error_is_enough(state, error, acceptable, good, inacc
 @pytest.mark.parametrize(("error", "acceptable", "inaccurate"), [
     (1e-12, True, False), (1e-8, False, False), (1e-5, False, True),
 ])  # fmt: skip
-def test_errors_without_a_residual_are_seen(error, acceptable, inaccurate):
+def test_errors_without_a_residual_count(error, acceptable, inaccurate):
     """At all states, or at the one of the least pivots alone."""
     for states in (EVERY >= 0, EVERY == 7):
         report = checked(ARM, small(EVERY == 7, 0.1), np.where(states, error, 0.0), np.zeros(N)).report
@@ -234,7 +234,7 @@ def test_a_check_without_a_state_to_compare_is_not_acceptable():
     assert not report.acceptable and report.inaccurate and "e" in str(report)
 
 
-def test_the_worst_states_are_handed_on():
+def test_the_worst_states_guide_the_next_search():
     """Those with the largest errors, the least pivots, and the rarer sign guide the next search."""
     pivots = np.hstack([small(EVERY == 77, 2e-3) * np.where(EVERY == 67, -5.0, 1.0)[:, None], signs(64)])
     inputs, worst = sampled(ARM)[1], checked(ARM, pivots, at(401, 3e-10) + at(402, 2e-10)).worst
@@ -247,7 +247,7 @@ def test_the_worst_states_are_handed_on():
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
-def test_states_with_small_pivots_are_left_to_the_fallback(unit):
+def test_states_with_small_pivots_use_the_fallback(unit):
     """Below a thousandth of the typical size; neither their errors count, nor rarely that there are some."""
     rare = EVERY % 30 == 7
     found = checked(ARM, unit * np.hstack([small(rare, 0.9 * FALLBACK), ONES]), np.where(rare, 0.1, 0.0))
@@ -269,7 +269,7 @@ def test_small_pivots_of_inaccurate_states_raise_their_thresholds(share):
 @pytest.mark.parametrize(("share", "acceptable", "good"), [
     (0.9 * FEW_FALLBACKS, True, True), (1.1 * FEW_FALLBACKS, True, False), (1.1 * MOST_FALLBACKS, False, False),
 ])  # fmt: skip
-def test_a_program_may_leave_some_states_to_the_fallback(share, acceptable, good):
+def test_limits_on_the_share_of_fallbacks(share, acceptable, good):
     report = checked(ARM, small(share * N > EVERY, 1e-5), np.zeros(N)).report
     assert (report.acceptable, report.good, report.often_falls_back) == (acceptable, good, not good)
     assert report.fallback_share == pytest.approx(share, abs=0.01) and "need the fallback" in str(report)
@@ -389,7 +389,7 @@ def difference(system: System, d: np.ndarray, expected: np.ndarray) -> float:
     return float(relative_differences(system, d, expected).max())
 
 
-def test_answers_near_singular_states_tell_nothing_of_others():
+def test_large_values_near_singular_states_do_not_hide_errors_of_others():
     """They are 1e13 times as large: a relative error of 1e-2 of the others counts."""
     system, _, right = sampled(ARM)
     columns, huge = system.layout.quantity_columns("qdd"), np.arange(N) % 3 == 0
@@ -434,7 +434,7 @@ def force_by_torque() -> Problem:
 @pytest.mark.parametrize(("make", "shuffled"), [
     (lambda: sd.forward_dynamics(sd.chain(3)), False), (force_by_torque, False), (lambda: ARM, True)
 ], ids=["forward", "force", "shuffled"])  # fmt: skip
-def test_lonely_pivots_are_those_of_a_dense_elimination(make, shuffled):
+def test_structural_pivots_are_those_of_a_dense_elimination(make, shuffled):
     """A pivot alone in its row, or its column, is zero only if the determinant is.
 
     In another sequence of the same pivots one of them is alone in its row, but not in its column.
@@ -478,7 +478,7 @@ def test_a_recursion_of_a_long_chain_loses_no_digits():
 
 
 @pytest.mark.slow
-def test_a_wrong_recursion_of_a_long_chain_is_seen():
+def test_a_wrong_recursion_of_a_long_chain_is_not_acceptable():
     """By 1e-7 of one acceleration, though a and f of the articulated-body algorithm are right."""
     problem = sd.forward_dynamics(sd.auto_tree(70, 1, 1.5, 1))
     options = Options(outputs=("qdd",), external_wrenches=False)

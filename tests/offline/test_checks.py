@@ -24,7 +24,7 @@ def heavy(factor: float) -> sd.Problem:
     return sd.forward_dynamics(model.replace(inertias=inertias))
 
 
-def test_single_precision_that_no_state_can_show():
+def test_single_precision_without_a_finite_state_raises():
     light, huge = (sd.forward_dynamics(ARM.replace(inertias=ARM.inertias * x)) for x in (1.0, 1e60))
     assert 0.0 < sd.compile(light, outputs="qdd", real="float32", **FAST).stability.single_error < 1e-2
     with pytest.raises(NoSafeOrdering, match="single precision"):
@@ -41,7 +41,7 @@ def test_passes_are_verified_at_states_that_are_all_near_singular():
         offline_compile._require_unchanged(problem, wrong.program, ("f",), right.passes)
 
 
-def test_readings_of_a_recursion_that_no_state_can_show(monkeypatch):
+def test_measured_outputs_without_an_accurate_state_raise(monkeypatch):
     problem, imu = sd.forward_dynamics(ARM), sd.Accelerometer(ARM.body_names[-1], name="imu")
     assert sd.compile(problem, outputs=["qdd", imu], formulation="recursive", **FAST).choice.is_recursion
     monkeypatch.setattr(recursion, "VERIFIED_STATES", 12)  # another number of states: nothing is in the cache
@@ -59,7 +59,7 @@ def test_readings_of_a_recursion_that_no_state_can_show(monkeypatch):
 
 
 @pytest.mark.parametrize("reading", [1e-3, np.nan])
-def test_the_error_of_a_reading_is_that_of_the_states_that_count(monkeypatch, reading):
+def test_errors_of_measured_outputs_are_those_of_accurate_states(monkeypatch, reading):
     """The first state does not count, and has a reading that is not a number."""
     problem, imu = sd.forward_dynamics(ARM), sd.Accelerometer(ARM.body_names[-1], name="imu")
     true = recursion._unknowns
@@ -80,7 +80,7 @@ def test_the_error_of_a_reading_is_that_of_the_states_that_count(monkeypatch, re
 
 
 @pytest.mark.parametrize("noisy", [True, False])
-def test_instants_that_no_state_can_show(monkeypatch, noisy):
+def test_time_steps_without_a_regular_state_raise(monkeypatch, noisy):
     torques = [sd.JointTorque("all", noise=0.3, name="tq")] if noisy else []
     problem = sd.Problem(ARM, [sd.ExternalWrench("all"), *torques])
     assert 0.0 < TimeStepElimination(problem, ("tau",)).error() < 1e-9
@@ -89,7 +89,7 @@ def test_instants_that_no_state_can_show(monkeypatch, noisy):
         TimeStepElimination(problem, ("tau",))
 
 
-def test_an_instant_with_errors_that_are_no_numbers_is_not_kept(monkeypatch):
+def test_a_time_step_with_errors_that_are_nan_is_rejected(monkeypatch):
     true = time_step.interpreter.run_groups
 
     def spoilt(*args, **options):

@@ -136,7 +136,7 @@ def test_forward_dynamics_inverts_inverse_dynamics(name):
     )  # any numbers as torques
 
 
-def test_fixed_joints_kept_have_the_force_through_them():
+def test_fixed_joints_transmit_forces():
     model = random_tree(5, seed=12, joints=("revolute", "fixed"))
     assert any(isinstance(joint, Fixed) for joint in model.joints)
     check_against_reference(sd.compile(sd.forward_dynamics(model), level="fast"))

@@ -205,7 +205,7 @@ def test_contacts_with_some_joints_driven(moves):
 
 
 @pytest.mark.slow
-def test_derivatives_across_turned_joints():
+def test_derivatives_with_propagated_unknowns():
     """Those of the wrench on a foot by what a sensor at the knee shows, against the linear solution's differences."""
     model = icub("fixed")
     problem = inverse_dynamics(model) - ExternalWrench(FOOT) + ForceTorqueSensor("l_knee", name="knee")

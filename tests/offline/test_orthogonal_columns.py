@@ -69,7 +69,7 @@ def call(solver: Solver, inputs: dict[str, np.ndarray], **options) -> sd.Solutio
     return solver(inputs["q"], inputs["qd"], **known, y=y or None, **options)
 
 
-def test_the_program_turns_rows_and_is_sound():
+def test_the_program_rotates_rows_and_is_acceptable():
     found = solver()
     assert found.choice.rotated_with and set(found.program.kind.tolist()) >= {SQRT, COPYSIGN}
     assert found.flops.end_to_end.sqrt == len(found.choice.rotated_with)
@@ -105,7 +105,7 @@ def test_casadi_and_c_have_the_same_operations(tmp_path):
 
 
 @pytest.mark.slow
-def test_derivatives_follow_the_turned_rows():
+def test_derivatives_through_rotated_rows():
     """By columns and by rows of D⁻¹, against differences."""
     found = solver(outputs=("tau", "qdd"))
     inputs = regular_states(PROBLEM, 6, seed=3)

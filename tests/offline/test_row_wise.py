@@ -54,7 +54,7 @@ def heavy(body: int) -> Model:
 
 
 @pytest.mark.slow
-def test_the_residual_sees_a_small_row_that_the_norm_hides():
+def test_the_componentwise_residual_shows_a_small_row_that_the_norm_hides():
     """A torque that is wrong by a part in a thousand, where moments are 10¹² times larger."""
     problem = sd.inverse_dynamics(SLIDING)
     state = far(SLIDING, 1e3, 8)
@@ -90,7 +90,7 @@ def test_rows_of_rounding_errors_say_nothing():
 
 @pytest.mark.slow(after=2)
 @pytest.mark.parametrize("seed", [18, 45, 15, 82, 108, 118, 122, 137])
-def test_redundant_equations_that_agree_hold_row_by_row(seed):
+def test_consistent_redundant_equations_have_small_residuals_row_by_row(seed):
     """By orthogonal columns of all of them, at random, at right angles, at limits and 1 km away."""
     rng = np.random.default_rng(seed)
     kinds = random_sensors.JOINTS[1:]
@@ -108,7 +108,7 @@ def test_redundant_equations_that_agree_hold_row_by_row(seed):
 
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("turned", range(3))
-def test_a_turned_frame_leaves_the_residual_as_large(turned):
+def test_residuals_do_not_depend_on_the_orientation_of_frames(turned):
     """Vectors count by their norm: components that vanish in some frame are as exact as those that do not."""
     model = sd.chain(4, turned)
     q, qd, tau = model.random_state(seed=turned, batch=30)
@@ -141,7 +141,7 @@ def test_sliders_that_travel_far(outputs, scale):
 
 
 @pytest.mark.slow(after=1)
-def test_answers_beyond_judged_lengths_are_those_of_unrounded_equations():
+def test_answers_beyond_checked_lengths_are_those_of_unrounded_equations():
     """Of joints that travel 150 m, one at a time: well-conditioned, though entries are differences of lengths."""
     solver, travelling = sliding("all"), np.array([2, 9, 11])
     q, qd, tau = far(SLIDING, 1.0, len(travelling))
@@ -153,7 +153,7 @@ def test_answers_beyond_judged_lengths_are_those_of_unrounded_equations():
         assert all(relative(solution[x][k].ravel(), exact.quantity(x)) < 1e-15 for x in ("a", "qdd", "f"))
 
 
-def test_lengths_at_which_few_states_leave_much_are_not_judged_safe():
+def test_lengths_with_a_few_large_residuals_are_outside_the_verified_range():
     """At 58 m one of 10,000 states left 2.5e-11, row by row, where the 80 sampled ones leave 6e-12."""
     assert sliding("all").stability.verified_range == NEAR
 
@@ -224,7 +224,7 @@ def test_inverse_dynamics_is_regular_however_far_joints_slide():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sysdyn.AccuracyWarning")  # of inertias so different: pivoting loses as much
-def test_motions_far_out_are_judged():
+def test_motions_far_out_are_checked():
     """At 1 km, with bodies that differ by 10¹² and torques of a smooth motion: large residuals hide in violent ones."""
     model = sd.random_tree(8, 9)
     inertias = model.inertias * (1e12 ** np.random.default_rng(9).uniform(-0.5, 0.5, 8))[:, None, None]
@@ -281,7 +281,7 @@ def test_a_robot_that_only_turns_has_no_range(tmp_path):
     assert sd.load_solver(solver.save(tmp_path / "sliding.solver")).program.ranges == solver.program.ranges
 
 
-def test_sensors_read_what_they_do_where_orders_are_judged():
+def test_sensors_have_the_values_of_the_motion_at_checked_states():
     """A past failure: they read 1, so that no reading was ever small beside the terms that it is the sum of."""
     model = sd.random_tree(4, 2, ("revolute", "prismatic"))
     last = model.body_names[-1]

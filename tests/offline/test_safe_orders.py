@@ -83,7 +83,7 @@ def test_a_long_tapered_chain_leaves_no_residual(ordering, tmp_path):
     assert load_solver(solver.save(tmp_path / "x.solver")).choice == solver.choice
 
 
-def test_a_massless_leaf_is_found_when_compiling():
+def test_compilation_names_a_massless_leaf():
     model = chain(3, seed=1)
     I = model.inertias.copy()
     I[2] = 0.0

@@ -71,7 +71,7 @@ def test_pivots_leave_the_schur_complement(A):
 
 
 @given(matrices())
-def test_turned_rows_keep_their_products_and_one_of_them_the_column(A):
+def test_rotations_preserve_inner_products_and_leave_one_entry_of_the_column(A):
     rows = [i for i in range(A.shape[1]) if A[0, i, 0]]
     for left, before in (
         (SampledActiveSubmatrix(rows_of(A), A.shape[2], cancelled=1e-13), A),
@@ -85,7 +85,7 @@ def test_turned_rows_keep_their_products_and_one_of_them_the_column(A):
         np.testing.assert_allclose(*products, atol=1e-11)
 
 
-def test_entries_that_a_turn_takes_away_are_gone():
+def test_entries_that_a_rotation_cancels_are_removed():
     """Rows change places: where the first one had nothing, the second one is left with nothing."""
     by_rows = ActiveSubmatrix([{1: 5.0}, {0: 2.0, 2: 7.0}], 3)
     by_rows.rotate_rows([0, 1], 0)

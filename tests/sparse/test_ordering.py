@@ -103,7 +103,7 @@ def test_orders_are_permutations_whose_pivots_stay_away_from_zero(name, start, m
 
 
 @needs_umfpack
-def test_an_order_for_one_state_is_found_unsafe():
+def test_an_order_for_one_state_is_not_acceptable():
     """Forward dynamics of a chain in UMFPACK's own order: precise where it was made, useless at right angles."""
     a, b = sampled_system("chain", "forward")
     order = Pivots(*umfpack.permutations(a.weighted(1.0)))
@@ -200,7 +200,7 @@ def test_a_singular_matrix_runs_out_of_entries(name):
 
 
 @pytest.mark.parametrize("name", ["markowitz", "tearing"])
-def test_columns_without_a_safe_entry_are_made_orthogonal(name):
+def test_columns_without_a_safe_entry_are_orthogonalised(name):
     """A rotation has no entry that does not vanish at some multiple of π/2."""
     a = small(*ROTATION)
     order = ORDERINGS[name][0](a)

@@ -93,7 +93,7 @@ def test_a_zero_column_is_singular():
         annihilate([0, 1], [0.0, 0.0])
 
 
-def test_rows_that_do_not_hold_the_column_are_not_turned():
+def test_rows_without_an_entry_in_the_column_are_not_rotated():
     rows = [{0: 2.0, 1: 1.0}, {1: 1.0, 2: 3.0}, {0: 1.0, 2: 1.0}]
     factors = eliminate(rows, [1.0, 1.0, 1.0], [0, 2, 1], [0, 1, 2], rotated_with={0: [1, 2], 2: []})
     assert {k: x.rows for k, x in factors.rotations.items()} == {0: (0, 2)}
