@@ -403,7 +403,7 @@ class Model:
         """Convert the model to lists, strings and exact floats, as for JSON. Infinite limits become None."""
         data = {f.name: to_plain(getattr(self, f.name)) for f in fields(self) if f.compare}
         return data | {
-            "joints": [{"type": joint.kind, **_field_values(joint)} for joint in self.joints],
+            "joints": [_joint_to_dict(joint) for joint in self.joints],
             "frames": [_field_values(f) for f in self.frames.values()],
             "sensors": [_field_values(s) for s in self.sensors],
             "closures": [_field_values(c) for c in self.closures],
@@ -433,10 +433,9 @@ class Model:
     @cached_property
     def digest(self) -> str:
         """sha256 (hex) of the fields in the equations of motion, without names, frames and limits."""
-        parts = ("joints", "parent", "X_tree", "inertias", "gravity", "armature")
-        data = {name: value for name, value in self.to_dict().items() if name in parts}
-        for name in ("X_tree", "inertias", "gravity", "armature"):
-            data[name] = (np.asarray(data[name]) + 0.0).tolist()  # −0.0 is 0.0
+        arrays = ("X_tree", "inertias", "gravity", "armature")
+        data = {name: (getattr(self, name) + 0.0).tolist() for name in arrays}  # −0.0 is 0.0
+        data |= {"joints": [_joint_to_dict(joint) for joint in self.joints], "parent": self.parent}
         return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def table(self) -> TextTable:
@@ -493,6 +492,10 @@ def _to_floats(name: str, x: ArrayLike, n: int) -> np.ndarray:
 def _field_values(x: Any) -> dict[str, Any]:
     """Fields of a dataclass in JSON types."""
     return {f.name: to_plain(getattr(x, f.name)) for f in fields(x)}
+
+
+def _joint_to_dict(joint: Joint) -> dict[str, Any]:
+    return {"type": joint.kind, **_field_values(joint)}
 
 
 def _joint_from_dict(data: Mapping[str, Any]) -> Joint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from sysdyn.errors import UnknownName
@@ -158,6 +158,7 @@ def _is_plain(name: str) -> bool:
     return "}" not in name and ":" not in name
 
 
+@lru_cache(maxsize=1024)
 def _local(name: str) -> str:
     return name.rpartition("}")[2].rpartition(":")[2]
 
