@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -76,6 +76,10 @@ class Result:
         """Inputs {group: (n, size)} of some of the states, by number."""
         return {name: self.of(name, states) for name in self.inputs}
 
+    def rows(self, groups: Iterable[str], states: np.ndarray) -> np.ndarray:
+        """Inputs (n, n_inputs) of these groups at some of the states, concatenated."""
+        return np.concatenate([self.of(name, states) for name in groups], axis=1)
+
     def of(self, name: str, states: np.ndarray) -> np.ndarray:
         """Inputs (n, size) of a group at some of the states, by number."""
         x = self.inputs[name]
@@ -87,7 +91,7 @@ class Result:
 
 def copied(arrays: Mapping[Key, Any]) -> dict[Key, Any]:
     """Copy arrays for results, because callers may overwrite theirs."""
-    return {name: np.array(x) for name, x in arrays.items()}
+    return {name: np.array(x, order="C") for name, x in arrays.items()}
 
 
 def unchanged(

@@ -193,6 +193,15 @@ def test_batches_refuse_requests_that_need_overwritten_arrays(outputs):
     assert not np.array_equal(solution.inputs["q"], one["q"])
 
 
+def test_one_state_for_all_and_states_of_any_distance_are_repeated_exactly():
+    given = state(2 * N)
+    given = {**given, "q": np.broadcast_to(given["q"][0], given["q"].shape), "qd": given["qd"][::-1]}
+    given["tau"] = given["tau"].repeat(2, axis=0)[::2]
+    solution = forward(("qdd",))(**given)
+    require_equal(solution.inputs["q"], given["q"])
+    assert (solution.forward_error()["qdd"] < 1e-9).all()
+
+
 def test_a_state_that_is_solved_with_more_digits_is_that_of_the_call():
     """Where axes nearly coincide a pivot is small, and the state is not solved by the program alone."""
     q, qd, tau, _ = aligning_states()
