@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -75,10 +75,6 @@ class Result:
     def at(self, states: np.ndarray) -> InputArrays:
         """Inputs {group: (n, size)} of some of the states, by number."""
         return {name: self.of(name, states) for name in self.inputs}
-
-    def rows(self, groups: Iterable[str], states: np.ndarray) -> np.ndarray:
-        """Inputs (n, n_inputs) of these groups at some of the states, concatenated."""
-        return np.concatenate([self.of(name, states) for name in groups], axis=1)
 
     def of(self, name: str, states: np.ndarray) -> np.ndarray:
         """Inputs (n, size) of a group at some of the states, by number."""

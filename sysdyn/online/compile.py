@@ -62,49 +62,78 @@ def compile(
     progress: Progress | bool = True,
     check_limits: bool = False,
 ) -> Solver:
-    """Compile a problem: fix the elimination order, check it, write the program and its machine code.
+    """Compile a problem: choose an elimination order, check it, and generate machine code.
 
-    ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "tearing", "umfpack", "markowitz", "colamd",
-                 "symmetric"; or a custom order: (row_perm, col_perm), the row and the column of each pivot of
-                 sd.assemble(problem), or a function from its pattern (CSR of ones) to these. It is checked, too
-    outputs      "all" or some of tau, qdd, fx, a, f, and measurements such as Accelerometer("head", name="imu"), whose
-                 values at the solution are solution["imu"]; operations that they do not need are omitted
-    level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
-    layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
-    backend      "llvm" (machine code) or "python" (NumPy; slow, for tests)
-    real         type of the numbers: "float64", or "float32" for twice as many states a second in batches. Results are
-                 float32, float64 arguments are rounded, and `solver.report()` shows the error. States with large
-                 losses in the check, or with pivots near zero, are solved again in double precision. For problems
-                 without noise only; derivatives stay in double precision
-    on_singular  action of a call at a singular state: "raise" or "nan"
-    allow_unsafe: if no order passes the check, compile the cheapest one that was checked, instead of raising
-                 NoSafeOrdering. States at which its pivots fail are solved with pivoting
-    formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
-                 "recursive": inverse, forward or hybrid dynamics by recursions of few operations. "auto": "recursive"
-                 if it applies and only tau or qdd is asked for, else "elimination" if it saves operations;
-                 "paper" if an order is named
-    passes       "all", or those of `sysdyn.PASSES` that may be applied: canonical_frames, base_parameters,
-                 classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
-                 outputs unchanged; passes that do not apply are skipped; `Solver.passes` are those that were applied
-    external_wrenches: if False, they are zero at every call, and recursions spend no operations on them
-    effort       factor on the budget of the search for cheaper recursions, 0 for no search. It counts operations, so
-                 that the result does not depend on the machine
-    inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
-                 10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
-    progress     True: a bar on a terminal or in a notebook after one second; False: none; or a callback
-                 (stage, completed share) with a final share of 1. Estimates call it, too, when they compile a
-                 program at the first `std`, `chi2`, …
-    check_limits: if True, calls and `bind` raise InvalidInput if a joint is beyond its limits, as angles in degrees
-                 are; it takes microseconds per call. Saved solvers and derivatives do not check limits
+    Parameters
+    ----------
+    problem : Problem
+        A problem with `Switchable` contacts, or other switchable exact constraints, gives a `SwitchingSolver`.
+    ordering : str, or pair of sequences, or callable
+        "auto" (the cheapest safe order), "rnea", "crba", "aba", "tearing", "umfpack", "markowitz", "colamd" or
+        "symmetric"; or (row_perm, col_perm), the row and the column of each pivot of the system; or a function from its
+        pattern (CSR of ones) to these. Custom orders are checked, too.
+    outputs : str, Measurement, or sequence of these
+        "all", or some of tau, qdd, fx, a, f, and measurements such as ``Accelerometer("head", name="imu")``, whose
+        values at the solution are ``solution["imu"]``. Operations that the outputs do not need are omitted.
+    level : {"best", "fast"}
+        "fast" tries fewer orders and does not optimise the code, for very large robots.
+    layout : {"paper", "net_force"}
+    known : {"rows", "substituted"}
+        See `BlockSystem`.
+    backend : {"llvm", "python"}
+        Machine code, or NumPy (slow, for tests).
+    real : {"float64", "float32"} or type
+        "float32" computes twice as many states a second in batches. Results are float32, and `Solver.report` shows
+        their error. States with large losses in the check, or with small pivots, are solved again in double precision.
+        Only for problems without noise; derivatives stay in double precision.
+    on_singular : {"raise", "nan"}
+        Action of a call at a singular state.
+    allow_unsafe : bool
+        If no order passes the check, compile the cheapest one instead of raising NoSafeOrdering. States at which its
+        pivots fail are solved with pivoting.
+    formulation : {"auto", "paper", "elimination", "recursive"}
+        "paper": elimination of the paper's system; "elimination": the same after the passes; "recursive": recursions
+        for inverse, forward and hybrid dynamics. "auto": "paper" if an order is named, else "recursive" if it applies
+        and only tau or qdd is an output, else "elimination" if it saves operations.
+    external_wrenches : bool
+        If False, they are zero in every call, and recursions spend no operations on them.
+    effort : float
+        Factor on the operations that the search for cheaper recursions may spend; 0 for no search.
+    passes : "all", or sequence of str
+        Passes of `sysdyn.PASSES` that may be applied, if they apply. They leave the outputs unchanged.
+    inputs : sequence of str
+        Parameters of the model that calls can change by ``parameters={name: value}``: "gravity" [m/s²] in world axes,
+        "inertia:BODY" (the 10 numbers of `inertial_parameters`), "armature:JOINT".
+    progress : bool or callable
+        True: a progress bar on a terminal or in a notebook; or a callback (stage, completed share ≤ 1). Estimates use
+        it, too, when they compile a program at the first `std`, `chi2`, ….
+    check_limits : bool
+        Raise InvalidInput in calls if a joint is beyond its limits, as angles in degrees are; takes microseconds per
+        call. Saved solvers and derivatives do not check limits.
 
-    Redundant exact equations are omitted, and solutions are checked against them (`Solver.left_out`). A problem
-    with `Switchable` contacts, or other exact constraints, gives a `SwitchingSolver`, which compiles each active set at
-    its first use. q and q̇ are arguments, so that sensors of the state are ignored; unknown biases of a log are ignored,
-    too, with an IgnoredWarning.
+    Returns
+    -------
+    Solver
 
-    The result is cached on disk. Warns with AccuracyWarning if no order has small errors in its check.
-    Raises UnknownName for an option, ProblemError (too many equations), StructurallySingular, NoSafeOrdering,
-    BackendUnavailable.
+    Raises
+    ------
+    UnknownName
+        For an unknown option.
+    ProblemError
+        For too many equations, and for options that do not fit the problem.
+    StructurallySingular, NoSafeOrdering, BackendUnavailable
+
+    Warns
+    -----
+    AccuracyWarning
+        If every order has large errors in its check.
+    IgnoredWarning
+        For biases, which are estimated over a log, not at one state.
+
+    Notes
+    -----
+    Redundant exact equations are omitted, and solutions are checked against them (`Solver.left_out`). Sensors of q and
+    q̇ are ignored, because these are arguments. Compiled programs are cached on disk.
     """
     if not isinstance(problem, Problem):
         raise InvalidInput(f"compile needs a Problem, got {type(problem).__name__}; see sysdyn.forward_dynamics(model)")

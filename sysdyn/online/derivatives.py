@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.codegen.double_double import perturb_one_ulp, run_double_double
 from sysdyn.codegen.registry import backend_named
 from sysdyn.equations.problem_system import assemble
 from sysdyn.equations.system import System
@@ -22,7 +21,7 @@ from sysdyn.measurements.problem import Problem
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import products, recursion
-from sysdyn.offline.check import VANISHING, with_ranges
+from sysdyn.offline.check import with_ranges
 from sysdyn.offline.compile import compile_program, ordered_system
 from sysdyn.offline.derivatives import SymbolicDerivatives, analytic, has_analytic, implicit
 from sysdyn.offline.elimination import Elimination
@@ -31,12 +30,13 @@ from sysdyn.offline.report import INACCURATE, Choice, StabilityReport
 from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.online.arguments import Arguments, CallKeywords, Inputs, Named
 from sysdyn.online.calls import Calls, Result
+from sysdyn.online.double_double import DoubleDoubleFallback
 from sysdyn.online.export import exported_program, framework_function, problem_name
 from sysdyn.online.redundancy import Reduction
 from sysdyn.program.autodiff import COTANGENTS, TANGENTS, vector_group
 from sysdyn.program.graph import is_constant, strip_sign
-from sysdyn.program.groups import Arrays, Group, Groups, select_names
-from sysdyn.program.opcodes import Flops
+from sysdyn.program.groups import Group, Groups, select_names
+from sysdyn.program.opcodes import BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT, Flops
 from sysdyn.program.program import Guard, Program
 from sysdyn.runtime.native_calls import fast_call
 from sysdyn.runtime.runner import BoundCall, Runner
@@ -171,12 +171,9 @@ def handle_failed_states(
     system, inputs = assemble(problem), result.at(failed)
     inputs["q"] = normalise_quaternions(inputs["q"], [part for _, part in problem.model.quaternions])
     entries = np.broadcast_to(system.values(inputs)[0], (len(failed), system.nnz))
-    for k in failed[~is_unsolvable(system, inputs, entries)].tolist():
-        reliable = _reliable_outputs(program, {name: x[0] for name, x in result.at(np.array([k])).items()})
-        if reliable is not None:
-            status[k] = 0
-            for name, x in reliable.items():
-                result.outputs[name][k] = x
+    solvable = failed[~is_unsolvable(system, inputs, entries)]
+    rerun = DoubleDoubleFallback(program, INACCURATE, recoverable=BAD_PIVOT | BAD_OUTPUT | WEAK_PIVOT | OUT_OF_RANGE)
+    rerun.solve(result.at(solvable), result.outputs, status, solvable)
     bad = np.flatnonzero(status)
     if len(bad) and on_singular == "raise":
         raise SingularState(
@@ -186,21 +183,6 @@ def handle_failed_states(
             states=tuple(bad.tolist()),
         )
     fill_nan(result.outputs, bad)
-
-
-def _reliable_outputs(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-    """Outputs (size,) by group in double-double arithmetic; None if rounding of the constants decides them.
-
-    inputs (size,) by group.
-    """
-    results, perturbed = (
-        {name: x.high for name, x in run_double_double(program, inputs, constants).items()}
-        for constants in (program.constants, perturb_one_ulp(program.constants))
-    )
-    sizes = _sizes({name: x[None] for name, x in results.items()})
-    with np.errstate(all="ignore"):
-        changes = [0.5 * np.abs(x - perturbed[name]) / sizes[name][0] for name, x in results.items()]
-    return results if all((x <= INACCURATE).all() for x in changes) else None  # NaN compares as False
 
 
 class Derivatives(Exportable):
@@ -341,11 +323,3 @@ class DerivativeProduct(Derivatives):
         the solved accelerations): the one with the fewest operations.
     tangents, cotangents: groups of the vectors that a call takes, by name. Other attributes as of `Derivatives`.
     """
-
-
-def _sizes(outputs: Arrays) -> Arrays:
-    """Denominators {output: (n, 1)} of errors: greatest entries, at least VANISHING times that of all outputs."""
-    size = {name: np.abs(x).max(axis=1, initial=0.0) for name, x in outputs.items()}
-    least = VANISHING * np.max([*size.values()], axis=0)
-    size = {name: np.maximum(x, least) for name, x in size.items()}
-    return {name: np.where(x > 0.0, x, 1.0)[:, None] for name, x in size.items()}

@@ -38,10 +38,13 @@ UNITS = {x.name: x.component_units for x in (*QUANTITY.values(), WRENCHES)}
 
 
 class DoubleDoubleFallback:
-    """Double-double rerun of the program of a solver, or of a result of an estimate."""
+    """Double-double rerun of the program of a solver, of its derivatives, or of a result of an estimate.
 
-    def __init__(self, program: Program, tolerance: float = TOLERANCE):
-        self._program, self._tolerance = program, tolerance
+    recoverable: status bits of states that are rerun.
+    """
+
+    def __init__(self, program: Program, tolerance: float = TOLERANCE, recoverable: int = RECOVERABLE_STATUS):
+        self._program, self._tolerance, self._recoverable = program, tolerance, recoverable
 
     def solve(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], status: np.ndarray,
@@ -58,7 +61,7 @@ class DoubleDoubleFallback:
         with np.errstate(all="ignore"):  # states with non-finite inputs are not rerun
             perturbed = rows + self._change * np.maximum(np.abs(rows), 1.0)
         outputs = {name: outputs[name] for name in self._program.outputs}
-        rerun(self._program, self._test, RECOVERABLE_STATUS, rows, perturbed, states, outputs, status)
+        rerun(self._program, self._test, self._recoverable, rows, perturbed, states, outputs, status)
 
     @cached_property
     def _change(self) -> np.ndarray:

@@ -95,6 +95,14 @@ def _external(model: Model, q: np.ndarray, fx: np.ndarray) -> np.ndarray:
     return -rnea(model.replace(gravity=np.zeros(3)), q, still, still, fx)
 
 
+def _com_jacobian(model: Model, q: np.ndarray) -> np.ndarray:
+    return centroidal.centre_of_mass_jacobian(model, q, mass_matrix=_mass_matrix)
+
+
+def _momentum_matrix(model: Model, q: np.ndarray) -> np.ndarray:
+    return centroidal.momentum_matrix(model, q, mass_matrix=_mass_matrix)
+
+
 def _integrated(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
     steps = [x.integrate(q[model.q_slice(i)], qd[model.v_slice(i)]) for i, x in enumerate(model.joints)]
     return np.concatenate([np.zeros(0), *steps])
@@ -106,72 +114,41 @@ def _difference(model: Model, q: np.ndarray, q1: np.ndarray) -> np.ndarray:
 
 
 _STATE = ("q", "qd")
+# Descriptions of derivative products, by kind.
+PRODUCTS = {"jvp": "J v", "vjp": "w^T J", "hvp": "the derivative of w^T J along v"}
 
 # Functions of `kinematics` by name.
 ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
     "mass_matrix": RobotFunction("H of H q̈ + C = τ, armature included", ("q",), ("nv", "nv"), _mass_matrix),
     "bias": RobotFunction("C(q, q̇) of H q̈ + C = τ, gravity included", _STATE, ("nv",), _bias),
     "coriolis": RobotFunction("C(q, q̇) without gravity", _STATE, ("nv",), _coriolis),
-    "gravity": RobotFunction("C(q, 0): the joint forces that hold the robot", ("q",), ("nv",), _gravity),
-    "external": RobotFunction(
-        "Σ J_i^T fx_i: the joint forces of external wrenches, H q̈ + C = τ + Σ J_i^T fx_i",
-        ("q", "fx"),
-        ("nv",),
-        _external,
-    ),
+    "gravity": RobotFunction("C(q, 0): joint forces of gravity at rest", ("q",), ("nv",), _gravity),
+    "external": RobotFunction("Σ J_i^T fx_i of H q̈ + C = τ + Σ J_i^T fx_i", ("q", "fx"), ("nv",), _external),
     "pose": RobotFunction("T = [R p; 0 1] of a frame in the world [m]", ("q",), (4, 4), frame_pose, True),
-    "quaternion": RobotFunction(
-        "attitude of a frame in the world, unit quaternion (x, y, z, w)", ("q",), (4,), frame_quaternion, True
-    ),
-    "jacobian": RobotFunction(
-        "J with the twist J q̇ = [ω; v] of a frame", ("q",), (6, "nv"), frame_jacobian, True, REFERENCES
-    ),
+    "quaternion": RobotFunction("attitude of a frame, (x, y, z, w)", ("q",), (4,), frame_quaternion, True),
+    "jacobian": RobotFunction("J of the twist J q̇ = [ω; v]", ("q",), (6, "nv"), frame_jacobian, True, REFERENCES),
     "jacobian_rate": RobotFunction("J̇ of a frame, entry by entry", _STATE, (6, "nv"), jacobian_rate, True, REFERENCES),
-    "velocity": RobotFunction(
-        "twist J q̇ = [ω; v] of a frame [rad/s, m/s]", _STATE, (6,), frame_velocity, True, REFERENCES
-    ),
+    "velocity": RobotFunction("twist J q̇ = [ω; v] [rad/s, m/s]", _STATE, (6,), frame_velocity, True, REFERENCES),
     "bias_acceleration": RobotFunction(
-        "J̇ q̇ of a frame, the rate of its twist while q̈ = 0 [rad/s², m/s²]",
-        _STATE,
-        (6,),
-        bias_acceleration,
-        True,
-        REFERENCES,
+        "J̇ q̇, the rate of the twist for q̈ = 0 [rad/s², m/s²]", _STATE, (6,), bias_acceleration, True, REFERENCES
     ),
-    "integrate": RobotFunction(
-        "q after a second at q̇, in the manifold: q ⊕ q̇, of steps up to 10 rad", _STATE, ("nq",), _integrated
-    ),
+    "integrate": RobotFunction("q ⊕ q̇: q after one second at q̇, up to 10 rad", _STATE, ("nq",), _integrated),
     "difference": RobotFunction(
-        "q̇ that leads from q to q1 in a second, q ⊕ q̇ = q1: quaternions by the shortest turn",
-        ("q", "q1"),
-        ("nv",),
-        _difference,
+        "q̇ with q ⊕ q̇ = q1; quaternions by the shortest rotation", ("q", "q1"), ("nv",), _difference
     ),
     "com": RobotFunction("centre of mass in the world [m]", ("q",), (3,), centroidal.centre_of_mass),
     "com_velocity": RobotFunction(
         "velocity of the centre of mass, world axes [m/s]", _STATE, (3,), centroidal.centre_of_mass_velocity
     ),
-    "com_jacobian": RobotFunction(
-        "J_c with J_c q̇ the velocity of the centre of mass",
-        ("q",),
-        (3, "nv"),
-        partial(centroidal.centre_of_mass_jacobian, mass_matrix=_mass_matrix),
-    ),
+    "com_jacobian": RobotFunction("J_c of the velocity J_c q̇ of the centre of mass", ("q",), (3, "nv"), _com_jacobian),
     "momentum": RobotFunction(
-        "momentum h = [k; p] about the centre of mass, world axes [N m s, N s]", _STATE, (6,), centroidal.momentum
+        "momentum [k; p] about the centre of mass, world axes [N m s, N s]", _STATE, (6,), centroidal.momentum
     ),
-    "momentum_matrix": RobotFunction(
-        "A of the momentum A q̇ about the centre of mass",
-        ("q",),
-        (6, "nv"),
-        partial(centroidal.momentum_matrix, mass_matrix=_mass_matrix),
-    ),
-    "momentum_bias": RobotFunction(
-        "Ȧ q̇, the rate of the momentum while q̈ = 0 [N m, N]", _STATE, (6,), centroidal.momentum_bias
-    ),
+    "momentum_matrix": RobotFunction("A of the momentum A q̇", ("q",), (6, "nv"), _momentum_matrix),
+    "momentum_bias": RobotFunction("Ȧ q̇: its rate for q̈ = 0 [N m, N]", _STATE, (6,), centroidal.momentum_bias),
     "kinetic_energy": RobotFunction("½ q̇^T H q̇ [J]", _STATE, (), centroidal.kinetic_energy),
     "potential_energy": RobotFunction(
-        "−g^T Σ m_i c_i, zero at the height of the world's origin [J]", ("q",), (), centroidal.potential_energy
+        "−g^T Σ m_i c_i, zero at the world's origin [J]", ("q",), (), centroidal.potential_energy
     ),
     "energy": RobotFunction("kinetic and potential energy [J]", _STATE, (), centroidal.energy),
 }
@@ -191,53 +168,55 @@ def kinematics(
         now = kin(q, qd)                                # {"pose:l_hand": (4, 4), …}; leading axes are batch axes
         H = sd.kinematics(model, "mass_matrix")(q)      # a single name: its array alone
 
-    outputs: names from this table, or {custom name: name from this table}. A call takes only the arguments that some
-    result depends on, such as q (…, nq), q̇ (…, nv), fx (…, nb, 6): see `Kinematics`.
+    Parameters
+    ----------
+    model : Model
+    outputs : str, sequence of str, or dict
+        Names of functions, or {custom name: name}: mass_matrix, bias, coriolis, gravity, external; pose:FRAME,
+        quaternion:FRAME, jacobian:FRAME, jacobian_rate:FRAME, velocity:FRAME, bias_acceleration:FRAME; integrate,
+        difference; com, com_velocity, com_jacobian, momentum, momentum_matrix, momentum_bias, kinetic_energy,
+        potential_energy, energy. `Kinematics.report` describes them. FRAME is a frame or a body of the model.
+    reference : {"local", "world", "space"}
+        Reference of twists, unless the name has one, as in "jacobian:l_hand:world". "local": at the origin of the
+        frame, in its axes; "world": at the origin of the frame, in world axes (Pinocchio's LOCAL_WORLD_ALIGNED);
+        "space": of the point at the world's origin, in world axes (Pinocchio's WORLD).
+    level, backend
+        See `compile_function`.
 
-        mass_matrix (nv, nv)         H, armature included
-        bias, coriolis (nv)          C(q, q̇) of H q̈ + C = τ with and without gravity
-        gravity (nv)                 C(q, 0)
-        external (nv)                Σ J_i^T fx_i of wrenches fx (nb, 6): H q̈ + C = τ + Σ J_i^T fx_i
-        pose:FRAME (4, 4)            T = [R p; 0 1], the frame in the world
-        quaternion:FRAME (4)         its attitude as a unit quaternion (x, y, z, w), smooth in q, of either sign
-        jacobian:FRAME (6, nv)       J with J q̇ = [ω; v], the twist of the frame
-        jacobian_rate:FRAME (6, nv)  J̇, entry by entry
-        velocity:FRAME (6)           J q̇ [rad/s, m/s]
-        bias_acceleration:FRAME (6)  J̇ q̇ [rad/s², m/s²]: the rate of the twist while q̈ = 0
-        integrate (nq)               q ⊕ q̇, q after one second at q̇; kin(q, h * q̇) for a step h, up to 10 rad
-        difference (nv)              q̇ with q ⊕ q̇ = q1, by kin(q, q1=q1); shortest rotations of quaternions
-        com (3)                      centre of mass in the world [m]; com_velocity (3), com_jacobian (3, nv)
-        momentum (6)                 [k; p] about the centre of mass in world axes [N m s, N s];
-                                     momentum_matrix (6, nv), momentum_bias (6): A and Ȧ q̇ of h = A q̇
-        energy ()                    kinetic_energy () + potential_energy () [J], zero at the world's origin
+    Returns
+    -------
+    Kinematics
+        Function of the arguments that the results depend on, such as q (…, nq), q̇ (…, nv), fx (…, nb, 6).
 
-    FRAME is a frame or a body of the model. Twists are angular first. Their reference is part of the name, as in
-    "jacobian:l_hand:world", or else the argument `reference`: "local", at the frame's origin in its axes; "world", at
-    its origin in world axes (Pinocchio's LOCAL_WORLD_ALIGNED); "space", of the point at the world's origin in world
-    axes (Pinocchio's WORLD). The rate of a twist is J q̈ + J̇ q̇ in each of them: "world" gives the acceleration of the
-    origin as a point. level, backend: as for `compile_function`.
+    Raises
+    ------
+    UnknownName
+        For unknown functions, frames and references.
+    InvalidInput
+        For other mistakes.
 
-    Raises UnknownName for names of functions, frames and references, and InvalidInput for other mistakes.
+    Notes
+    -----
+    H q̈ + C = τ + Σ J_i^T fx_i. Twists are angular first. The rate of a twist is J q̈ + J̇ q̇; with "world", its linear
+    part is the acceleration of the origin of the frame as a point.
     """
     check_among("reference", reference, REFERENCES)
-    alone = isinstance(outputs, str)
-    wanted = dict(outputs) if isinstance(outputs, Mapping) else _by_own_name(outputs)
-    if not wanted:
-        raise InvalidInput(f"outputs is empty: name some of {', '.join(_valid())}")
-    chosen = {name: _chosen(model, what, reference) for name, what in wanted.items()}
-    needed = {x for function, _ in chosen.values() for x in function.inputs}
+    by_name = dict(outputs) if isinstance(outputs, Mapping) else _named_after_functions(outputs)
+    if not by_name:
+        raise InvalidInput(f"outputs is empty: name some of {', '.join(_function_names())}")
+    functions = {name: _robot_function(model, text, reference) for name, text in by_name.items()}
+    needed = {x for function, _ in functions.values() for x in function.inputs}
     inputs = {name: replace(x.group(model), default=None) for name, x in QUANTITY.items() if name in needed}
 
     def results(*arrays: np.ndarray) -> Any:
-        given = dict(zip(inputs, arrays, strict=True))
-        values = {}
-        for name, (function, options) in chosen.items():
-            values[name] = function.compute(model, *(given[x] for x in function.inputs), *options)
-        return next(iter(values.values())) if alone else values
+        arguments, values = dict(zip(inputs, arrays, strict=True)), {}
+        for name, (function, options) in functions.items():
+            values[name] = function.compute(model, *(arguments[x] for x in function.inputs), *options)
+        return next(iter(values.values())) if isinstance(outputs, str) else values
 
     results.__name__ = "kinematics"
     compiled = compile_function(results, inputs, level=level, backend=backend)
-    return Kinematics(model, compiled, {name: (wanted[name], function) for name, (function, _) in chosen.items()})
+    return Kinematics(model, compiled, {name: (by_name[name], function) for name, (function, _) in functions.items()})
 
 
 class Kinematics(Differentiable["Kinematics"]):
@@ -290,11 +269,11 @@ class Kinematics(Differentiable["Kinematics"]):
         Raises InvalidInput for missing or unneeded arguments, wrong shapes, values that are not finite, quaternions
         whose norm differs from 1 by more than 1e-6, and angles too large for sines and cosines.
         """
-        given = self._given(q, qd, fx, others)
+        arguments = self._arguments(q, qd, fx, others)
         if self.model.quaternions:
-            given["q"] = self._normalised(q)
+            arguments["q"] = self._normalised(q)
         try:
-            return self.function(**given, threads=threads)
+            return self.function(**arguments, threads=threads)
         except SingularState:
             reject_large_angles(self.model, np.asarray(q, dtype=float))
             raise
@@ -307,7 +286,7 @@ class Kinematics(Differentiable["Kinematics"]):
         Arrays are C-contiguous float64, of one state, and are read in place. Quaternions must be normalised.
         `step.status` is nonzero if a value was not finite.
         """
-        return self.function.bind(**self._given(q, qd, fx, others))
+        return self.function.bind(**self._arguments(q, qd, fx, others))
 
     def exported_program(self, name: str | None = None) -> ExportedProgram:
 
@@ -324,30 +303,28 @@ class Kinematics(Differentiable["Kinematics"]):
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None
     ) -> Kinematics:  # fmt: skip
         outputs = dict(zip(self.names, self.program.outputs, strict=True))
-        made = self.function.product(kind, of, wrt, outputs, partial(tangents, self.model))
+        product = self.function.product(kind, of, wrt, outputs, partial(tangents, self.model))
         names = {group: name for name, group in outputs.items()} if kind == "jvp" else {}
-        says = {"jvp": "J v", "vjp": "w^T J", "hvp": "the derivative of w^T J along v"}[kind]
-        results = {
-            names.get(x, x): ResultDescription(says, tuple(made.inputs), shape) for x, shape in made.shapes.items()
-        }
-        return Kinematics(self.model, made, {name: (name, x) for name, x in results.items()})
+        text, arguments = PRODUCTS[kind], tuple(product.inputs)
+        results = {names.get(x, x): ResultDescription(text, arguments, shape) for x, shape in product.shapes.items()}
+        return Kinematics(self.model, product, {name: (name, x) for name, x in results.items()})
 
     def framework_function(self, on_singular: str) -> FrameworkFunction:
         def bind_arguments(q: Any, qd: Any = None, fx: Any = None, **others: Any) -> dict[str, Any]:
-            return self.function.bind_arguments(**self._given(q, qd, fx, others))
+            return self.function.bind_arguments(**self._arguments(q, qd, fx, others))
 
         program = with_normalised_quaternions(self.program, [part for _, part in self.model.quaternions])
         function = self.function.framework_function(on_singular)
         return function._replace(name="kinematics", program=program, bind_arguments=bind_arguments, eager_call=self)
 
-    def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> dict[str, Any]:
+    def _arguments(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> dict[str, Any]:
         """Arguments that are not None. Raises InvalidInput unless they are exactly the needed ones."""
-        needed, given = (*self.function.inputs, *self.function.vectors), {"q": q, "qd": qd, "fx": fx}
-        given = {name: x for name, x in given.items() if x is not None} | others
-        if given.keys() != {*needed}:
-            bind_arguments(", ".join(self.names), needed, (), (), given)
-            self.function.groups.normalise_inputs(self.function.bind_arguments(**given))
-        return given
+        needed, arguments = (*self.function.inputs, *self.function.vectors), {"q": q, "qd": qd, "fx": fx}
+        arguments = {name: x for name, x in arguments.items() if x is not None} | others
+        if arguments.keys() != {*needed}:
+            bind_arguments(", ".join(self.names), needed, (), (), arguments)
+            self.function.groups.normalise_inputs(self.function.bind_arguments(**arguments))
+        return arguments
 
     def _normalised(self, q: Any) -> np.ndarray:
         """q with unit quaternions."""
@@ -361,11 +338,11 @@ class Kinematics(Differentiable["Kinematics"]):
 # ---- names ---------------------------------------------------------------------------------------------------------
 
 
-def _valid() -> list[str]:
+def _function_names() -> list[str]:
     return [f"{name}:FRAME" if function.of_frame else name for name, function in ROBOT_FUNCTIONS.items()]
 
 
-def _by_own_name(outputs: str | Sequence[str]) -> dict[str, str]:
+def _named_after_functions(outputs: str | Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for name in [outputs] if isinstance(outputs, str) else outputs:
         if name in names:
@@ -374,11 +351,11 @@ def _by_own_name(outputs: str | Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _chosen(model: Model, what: str, reference: str) -> tuple[RobotFunction, tuple[str, ...]]:
-    """(function, its frame and reference if it has them) of an output name."""
+def _robot_function(model: Model, what: str, reference: str) -> tuple[RobotFunction, tuple[str, ...]]:
+    """Function of an output name such as "jacobian:l_hand:world", and its frame and reference if it has them."""
     name, colon, place = what.partition(":")
     if name not in ROBOT_FUNCTIONS:
-        raise UnknownName("function of the robot", what, _valid())
+        raise UnknownName("function of the robot", what, _function_names())
     function = ROBOT_FUNCTIONS[name]
     if not function.of_frame:
         if colon:

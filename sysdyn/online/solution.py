@@ -30,11 +30,6 @@ if TYPE_CHECKING:  # a call needs no equations
 
 # Axes in which wrenches and accelerations can be given.
 REFERENCES = ("local", "world")
-# Attributes of an Estimate that other solutions lack, because they need noise.
-OF_ESTIMATES = (
-    "std", "covariance", "residuals", "normalised_residuals", "leverage", "chi2", "redundancy", "log_likelihood",
-    "expected_noise", "noise_moments", "posterior",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +58,23 @@ class NoEstimate(ProblemError, AttributeError):
     """A solution without noise was asked for an attribute that only an Estimate has."""
 
 
-class Solution(SolvedQuantities, extension.RowResult):
+class EstimateAttributes:
+    """Attributes of an Estimate that other solutions lack, because they need noise: these raise NoEstimate."""
+
+    std: Any
+    covariance: Any
+    residuals: Any
+    normalised_residuals: Any
+    leverage: Any
+    chi2: Any
+    redundancy: Any
+    log_likelihood: Any
+    expected_noise: Any
+    noise_moments: Any
+    posterior: Any
+
+
+class Solution(SolvedQuantities, EstimateAttributes, extension.RowResult):
     """Solved quantities at one state, or at many states with leading batch axes.
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity folded
@@ -80,18 +91,6 @@ class Solution(SolvedQuantities, extension.RowResult):
     _about: SolutionContext
     _stored: Result
     _row: Any  # outputs and inputs of a native call of one state, until a request needs a Result; else None
-
-    # for type checkers: solvers return an Estimate if there is noise, and `_of_estimate` raises if not
-    std: Any
-    covariance: Any
-    residuals: Any
-    normalised_residuals: Any
-    leverage: Any
-    chi2: Any
-    redundancy: Any
-    log_likelihood: Any
-    expected_noise: Any
-    noise_moments: Any
 
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
@@ -182,14 +181,24 @@ class Solution(SolvedQuantities, extension.RowResult):
         return part.start if isinstance(known, JointQuantity) and part.stop - part.start == 1 else part
 
     def wrench(self, name: str, reference: str = "local") -> np.ndarray:
-        """Wrench (…, 6) [N m, N] of the Contact or LoopJoint of that name, angular first.
+        """Wrench of a Contact or LoopJoint, angular first.
 
-        The wrench of a contact acts on its body, at the origin of its frame. The wrench of a loop acts on the body of
-        frame_b, at the origin of frame_b; the opposite wrench acts on the body of frame_a.
+        Parameters
+        ----------
+        name : str
+            Name of the constraint.
+        reference : {"local", "world"}
+            Axes: of the frame of a contact, or of frame_a of a loop; or of the world.
 
-        reference  "local" (axes of the frame of a contact, of frame_a of a loop) or "world" (axes of the world)
+        Returns
+        -------
+        (…, 6) array, N m and N
+            Wrench of a contact on its body, at the origin of its frame; or wrench of a loop on the body of frame_b, at
+            the origin of frame_b. The opposite wrench acts on the body of frame_a.
 
-        Raises UnknownName.
+        Raises
+        ------
+        UnknownName
         """
         check_among("reference", reference, REFERENCES)
         constraints = {m.name: m for m in (*self._problem.constraints, *self._about.inactive_constraints)}
@@ -389,12 +398,25 @@ class Solution(SolvedQuantities, extension.RowResult):
     def acceleration(
         self, frame: str, classical: bool = False, gravity: bool = False, reference: str = "local"
     ) -> np.ndarray:
-        """Acceleration (…, 6) [rad/s², m/s²] of a named frame, angular first.
+        """Acceleration of a frame, angular first.
 
-        classical  if True, the linear part is that of the frame's origin as a point: spatial acceleration + ω × v
-        gravity    if True, proper acceleration, as an accelerometer measures it; else relative to the world
-        reference  "local" (frame coordinates) or "world" (world-aligned axes at the frame's origin)
+        Parameters
+        ----------
+        frame : str
+            A frame or a body of the model.
+        classical : bool
+            True: the linear part is that of the frame's origin as a point, spatial acceleration + ω × v.
+        gravity : bool
+            True: proper acceleration, as an accelerometer measures it; False: relative to the world.
+        reference : {"local", "world"}
+            Axes of the frame, or of the world, at the origin of the frame.
 
+        Returns
+        -------
+        (…, 6) array, rad/s² and m/s²
+
+        References
+        ----------
         RBDA section 2.11.
         """
         check_among("reference", reference, REFERENCES)
@@ -445,10 +467,7 @@ def _quantity(name: str) -> property:
                 f"compile with outputs={[*asked, name]!r} or 'all'"
             ) from None
 
-    def replaced(solution: Solution, x: Any) -> None:
-        solution._result.outputs[name] = np.array(np.broadcast_to(x, solution._value(name).shape))
-
-    return property(value, replaced)
+    return property(value)
 
 
 def _of_estimate(name: str) -> property:
@@ -465,5 +484,5 @@ def _of_estimate(name: str) -> property:
 
 for _name in SolvedQuantities.__annotations__:
     setattr(Solution, _name, _quantity(_name))
-for _name in OF_ESTIMATES:
+for _name in EstimateAttributes.__annotations__:
     setattr(Solution, _name, _of_estimate(_name))

@@ -134,30 +134,50 @@ class Solver(Differentiable["DerivativeProduct"]):
         threads: int | None = None,
         **quantities: ArrayLike,
     ) -> Solution | Estimate:
-        """Solve at q (…, nq), qd (…, nv); leading axes are batch axes and broadcast.
+        """Solve at one state or at a batch of states; leading axes are batch axes and broadcast.
 
-        Known quantities are full-size keyword arguments: tau, qdd (…, nv); fx, a, f (…, nb, 6). The only required one
-        may be positional, as in solver(q, qd, tau). Entries that the problem does not know are ignored; fx is zero by
-        default. q and q̇ of coupled joints of the model are ignored and computed from their leaders; a warning, one per
-        solver, names nonzero entries that contradict these.
+        Parameters
+        ----------
+        q, qd : (…, nq) and (…, nv) array_like
+            Positions and velocities. Those of coupled joints are computed from their leaders; a warning, one per
+            solver, names values that contradict these.
+        *known, **quantities : array_like
+            Known quantities at full size: tau, qdd (…, nv); fx, a, f (…, nb, 6). The only required one may be
+            positional, as in ``solver(q, qd, tau)``. Entries that the problem does not know are ignored; fx is zero by
+            default.
+        y : dict, array_like, or table
+            {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames and Series are matched by
+            column labels. Masked entries of Switchable measurements are switched off; entries that `active` switches
+            off may be NaN.
+        noise : dict
+            {measurement name: standard deviations, () or (…, m), or covariance (…, m, m)}, in place of the declared
+            noise, of the same kind. A standard deviation of 0 makes the component exact.
+        active : dict
+            {name: (…) or (…, m) bool} of Switchable measurements. The batch axes of the other arguments decide which
+            shape it has.
+        parameters : dict
+            {name: (…, size)} of the parameters that are inputs, in place of the model's.
+        on_singular : {"raise", "nan"}
+            Action at singular states, see `Solution.ok`. Regular states at which pivots fail are solved with pivoting.
+        threads : int
+            Number of threads for a batch; by default chosen by its size.
 
-        y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames and Series are matched by
-            their column labels. Masked entries of Switchable measurements are switched off; entries that `active`
-            switches off may be NaN.
-        noise: {measurement name: standard deviations, () or (…, m), or covariance (…, m, m)} in place of the declared
-            noise, of the same kind; a deviation of 0 makes the component exact.
-        active: {name: (…) or (…, m) bool} of Switchable measurements. The batch axes of all other arguments decide
-            which shape it has; an ambiguous one raises InvalidInput.
-        parameters: {name: (…, size)} of the parameters that are inputs, in place of the model's.
-        on_singular: "raise" (SingularState) or "nan" at singular states; see `Solution.ok`. Regular states at which
-            pivots fail are solved with pivoting in either case.
-        threads: number for batches; by default chosen by the size of the batch.
+        Returns
+        -------
+        Solution or Estimate
 
+        Raises
+        ------
+        InvalidInput
+            For wrong shapes or types, NaN or infinity, missing, duplicate or ambiguous values; names the argument.
+        SingularState
+            For singular states, with ``on_singular="raise"``.
+
+        Notes
+        -----
         Later requests to the solution (`std`, `backward_error`, …) use the values at the time of the call. Batches do
         not copy arrays that they read in place: the first such request does, and raises InvalidInput if they have been
         overwritten.
-
-        Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
         arguments = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         return self.solve(arguments, on_singular, threads)
@@ -206,19 +226,29 @@ class Solver(Differentiable["DerivativeProduct"]):
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
         out: np.ndarray | Mapping[str, np.ndarray] | None = None, **keywords: Unpack[CallKeywords],
     ) -> BoundCall:  # fmt: skip
-        """Prepare a call: `step()` reads the current arrays and writes `step.out`.
+        """Prepare a call without checks: `step()` reads the current arrays and writes `step.out`.
 
-        keywords: as for a call. Arrays are C-contiguous float64 of full size, of one state or of N states (N, …). They
-        are read in place, and no two may share memory. y, parameters: {name: array}. noise, active: as for a call,
-        constant after `bind`; measurements that are off in all states are not read. out: the array of a single output,
-        or {output: array}; None allocates. threads: number for a batch, including the caller's. Quaternions must be
-        normalised.
+        Parameters
+        ----------
+        q, qd, *known, **keywords
+            As for a call: C-contiguous float64 arrays of full size, of one state or of N states (N, …). They are read
+            in place; no two may share memory. Quaternions must be normalised. y, parameters: {name: array}. noise and
+            active are constant after `bind`; measurements that are off at all states are not read.
+        threads : int
+            Number of threads for a batch, including the caller's.
+        out : array, or dict of arrays
+            Array of a single output, or {output: array}. Default: new arrays.
 
-        `step.status` (bits of `sysdyn.program.opcodes`) is nonzero at states where a pivot failed. WEAK_PIVOT: a pivot
-        was near zero, and digits were lost that a call would keep. One thread at a time may run a step, see
-        `BoundCall`.
+        Returns
+        -------
+        BoundCall
+            `step.status` (bits of `sysdyn.program.opcodes`) is nonzero at states where a pivot failed; WEAK_PIVOT: a
+            pivot was near zero, and digits were lost that a call would keep. One thread at a time may run it.
 
-        Raises InvalidInput for arrays of wrong type or shape, and for masked or overlapping ones.
+        Raises
+        ------
+        InvalidInput
+            For arrays of wrong type or shape, and for masked or overlapping ones.
         """
         return self._calls.bind(Arguments.of(q, qd, known, keywords), threads, out)
 
@@ -230,13 +260,28 @@ class Solver(Differentiable["DerivativeProduct"]):
             J = sd.compile(sd.forward_dynamics(model), outputs="qdd").derivatives(wrt=("q", "qd", "tau"))
             J(q, qd, tau)["qdd", "q"]                       # (…, nv, nv), in the tangent space of q
 
-        of: names of quantities (tau, qdd, fx, a, f) and measured outputs; default: the solver's outputs. wrt: q, qd,
-        known quantities and measurements by name; default: all but fx. Derivatives of τ and q̈ in inverse, forward and
-        hybrid dynamics are analytic. All others solve D ∂d = −(∂D d + ∂b) with the factors of the solution, or with
-        their transpose if there are fewer outputs than inputs.
+        Parameters
+        ----------
+        of : str or sequence of str
+            Quantities (tau, qdd, fx, a, f) and measured outputs. Default: the outputs of the solver.
+        wrt : str or sequence of str
+            q, qd, known quantities and measurements. Default: all but fx.
 
-        Raises UnknownName, and ProblemError for outputs without analytic derivatives (a, f, measured outputs) of a
-        solver that eliminates no matrix.
+        Returns
+        -------
+        Derivatives
+
+        Raises
+        ------
+        UnknownName
+        ProblemError
+            For outputs without analytic derivatives (a, f, measured outputs) of a solver that eliminates no matrix.
+
+        Notes
+        -----
+        Derivatives of τ and q̈ in inverse, forward and hybrid dynamics are analytic. All others solve
+        D ∂d = −(∂D d + ∂b) with the factors of the solution, or with their transpose if there are fewer outputs than
+        inputs.
         """
         return self._compile_derivatives("derivatives", of, wrt)
 

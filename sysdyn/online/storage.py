@@ -130,17 +130,10 @@ def _check_choice(choice: Choice) -> None:
 
 def _check_groups(program: Program, options: Options, problem: Problem) -> None:
     """Raise FileError unless the program takes the inputs of the problem and gives the outputs of the options."""
-    check_inputs(program, problem)
-    wanted = problem.outputs(options.outputs).sizes
-    if program.outputs.sizes != wanted:
-        raise FileError(f"its program gives {program.outputs.sizes}, and its outputs are {wanted}")
-
-
-def check_inputs(program: Program, problem: Problem) -> None:
-    """Raise FileError unless the program takes the inputs of the problem."""
-    if program.inputs.sizes != problem.inputs.sizes:
-        takes, needs = program.inputs.sizes, problem.inputs.sizes
-        raise FileError(f"its program takes {takes}, and its problem has {needs}")
+    sizes = program.inputs.sizes, program.outputs.sizes
+    required = problem.inputs.sizes, problem.outputs(options.outputs).sizes
+    if sizes != required:
+        raise FileError(f"its program has inputs and outputs {sizes}, and its problem {required}")
 
 
 def _described_outputs(options: Options, problem: Problem) -> list[str | dict]:

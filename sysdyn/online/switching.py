@@ -70,10 +70,6 @@ class ModeSolution(NamedTuple):
     solution: Solution
 
 
-class ByMode(ProblemError):
-    """A solution over several modes was asked for a result that is defined for a single mode only."""
-
-
 class SwitchedSolution(Solution):
     """Solution at states of several modes; w of constraints that are off is zero."""
 
@@ -102,11 +98,11 @@ class SwitchedSolution(Solution):
 
     def residual(self) -> np.ndarray:
         """Not available: raises ProblemError, because equations differ by mode."""
-        raise ByMode("equations differ by mode: solution.parts has the solution of each, with its residual()")
+        raise ProblemError("equations differ by mode: solution.parts has the solution of each, with its residual()")
 
     def inconsistency(self) -> dict[str, np.ndarray]:
         """Not available: raises ProblemError, because redundant equations differ by mode."""
-        raise ByMode("redundant equations differ by mode: solution.parts has the solution of each, with its own")
+        raise ProblemError("redundant equations differ by mode: solution.parts has the solution of each, with its own")
 
     def backward_error(self) -> np.ndarray:
         return self._scattered(Solution.backward_error)
