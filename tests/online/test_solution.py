@@ -10,7 +10,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.system import BlockSystem
-from sysdyn.online.solution import OF_ESTIMATES
+from sysdyn.online.solution import EstimateAttributes
 from sysdyn.program.opcodes import OUT_OF_RANGE
 from sysdyn.runtime.runner import Runner
 
@@ -42,7 +42,7 @@ def undetermined() -> sd.Solution:
 
 def test_estimates_have_more_than_solutions():
     found = estimated()
-    assert type(found) is sd.Estimate and all(hasattr(found, name) for name in OF_ESTIMATES)
+    assert type(found) is sd.Estimate and all(hasattr(found, name) for name in EstimateAttributes.__annotations__)
     assert found.std("qdd").shape == (2,) and found.redundancy == 2
 
 
@@ -50,7 +50,7 @@ def test_estimates_have_more_than_solutions():
 def test_solutions_without_noise_say_that_they_are_no_estimates(solution):
     found = solution()
     assert isinstance(found, sd.Solution) and not isinstance(found, sd.Estimate)
-    for name in OF_ESTIMATES:
+    for name in EstimateAttributes.__annotations__:
         with pytest.raises(sd.ProblemError, match=f"no measurement of this problem is noisy.* no {name}"):
             getattr(found, name)
         assert not hasattr(found, name)

@@ -148,7 +148,7 @@ FORGED = {
     "more inputs than there are": ({"inputs": [("q", 2), ("qd", 2), ("tau", 2000), ("fx", 12)]}, "its program has"),
     "an input that there is not": ({"inputs": [("q", 2), ("qd", 2), ("taw", 2), ("fx", 12)]}, "its program has"),
     "a negative size": ({"inputs": [("q", 8), ("qd", 2), ("tau", -4), ("fx", 12)]}, "its groups are"),
-    "an output that nobody asked for": ({"outputs": [("tau", 2)]}, "program gives"),
+    "an output that nobody asked for": ({"outputs": [("tau", 2)]}, "its program has"),
 }
 
 
