@@ -10,7 +10,7 @@ from typing import Any
 
 from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.frames import DeclaredSensor, Frame
-from sysdyn.model.generate import auto_tree, chain, from_dh, random_tree
+from sysdyn.model.generate import auto_tree, chain, from_dh, from_screws, random_tree
 from sysdyn.model.joints import JOINTS, Cylindrical, Fixed, Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical
 from sysdyn.model.kinematics import (
     forward_kinematics,
@@ -24,7 +24,6 @@ from sysdyn.model.kinematics import (
 from sysdyn.model.model import Model
 from sysdyn.model.mujoco_state import MujocoState
 from sysdyn.model.normal_form import inertial_parameters
-from sysdyn.model.product_of_exponentials import from_screws
 from sysdyn.model.readers.mjcf import from_mujoco, load_mjcf
 from sysdyn.model.readers.mujoco import root_element
 from sysdyn.model.readers.pinocchio import PinocchioState, from_pinocchio

@@ -33,10 +33,11 @@ def read_only(A: ArrayLike) -> np.ndarray:
     return A
 
 
-def exact_right_angles(E: np.ndarray) -> np.ndarray:
-    """Round the rotation E (3, 3) to a signed permutation within ANGLE_ROUNDING; else return E cleaned."""
-    permutation = np.round(E) + 0.0
-    return permutation if np.max(np.abs(E - permutation)) <= ANGLE_ROUNDING else clean(E)
+def exact_right_angles(x: np.ndarray, axes: int | tuple[int, ...]) -> np.ndarray:
+    """Round sines and cosines to integers if all those along `axes` are within ANGLE_ROUNDING; else clean them."""
+    rounded = np.round(x) + 0.0
+    near = np.abs(x - rounded).max(axis=axes, keepdims=True) <= ANGLE_ROUNDING
+    return np.where(near, rounded, clean(x))
 
 
 def unify(*arrays: np.ndarray) -> list[np.ndarray]:

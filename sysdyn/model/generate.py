@@ -1,4 +1,4 @@
-"""Generated models: Featherstone's parametric tree, random chains and trees, Denavit-Hartenberg models."""
+"""Models from formulas: Featherstone's tree, random chains and trees, Denavit-Hartenberg, product of exponentials."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, check_among
 from sysdyn.model import inertia as inertias
+from sysdyn.model.constants import UNIT_ERROR, clean
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import JOINTS, AxisJoint, Free, Helical, Joint, Planar, Prismatic, Revolute, unit_axis
 from sysdyn.model.model import GRAVITY, Model
-from sysdyn.model.se3 import X_motion, rotx, rotz
+from sysdyn.model.se3 import X_motion, adjoint, checked_pose, rotx, rotz
 from sysdyn.model.validate import check_count
 from sysdyn.program.arrays import finite_array, is_count
-from sysdyn.program.reproducible import dot, matmul
+from sysdyn.program.reproducible import dot, matmul, norm
 
 # Gravity [m/s²] of planar robots with joint axes along z.
 ALONG_Y = (0.0, -9.81, 0.0)
@@ -200,6 +201,58 @@ def from_dh(
     return _model(name, joints, range(-1, n - 1), X_tree, I, gravity=gravity, frames=frames, strict=strict)
 
 
+def from_screws(
+    home: ArrayLike,
+    space: ArrayLike | None = None,
+    body: ArrayLike | None = None,
+    lower: ArrayLike | None = None,
+    upper: ArrayLike | None = None,
+    name: str = "screws",
+) -> Model:
+    """Create a massless serial chain from screw axes (product of exponentials).
+
+    The pose of its frame "tool" is T(q) = exp([S_1] q_1) … exp([S_n] q_n) M = M exp([B_1] q_1) … exp([B_n] q_n). The
+    unit of length is that of M and v.
+
+    Parameters
+    ----------
+    home : (4, 4) array_like
+        Pose M of the tool at q = 0.
+    space, body : (6, n) array_like
+        Pass exactly one. A column [ω; v] is the screw axis of a joint at q = 0: S_i in world coordinates or B_i in tool
+        coordinates. Revolute and helical joints: |ω| = 1 and v = −ω × p + h ω, for an axis through p with pitch h (0 if
+        revolute). Prismatic joints: ω = 0 and |v| = 1.
+    lower, upper : (n,) array_like, optional
+        Limits of q.
+    name : str
+        Name of the robot.
+
+    Raises
+    ------
+    InvalidInput, ModelError
+        If M is not a pose; for invalid axes.
+
+    References
+    ----------
+    Lynch & Park, Modern Robotics, eqs. (4.14), (4.16).
+    """
+    M = checked_pose("home", home)
+    if (space is None) == (body is None):
+        raise ModelError("give the screw axes either as space=S (world coordinates) or as body=B (tool coordinates)")
+    S = _screws("space", space) if body is None else matmul(adjoint(M), _screws("body", body))
+    n = S.shape[1]
+    joints, X_tree = [], np.empty((n, 6, 6))
+    origin = np.zeros(3)
+    for i, screw in enumerate(S.T):
+        joint, point = _screw_joint(screw, i, origin)
+        joints.append(joint)
+        X_tree[i] = X_motion(np.eye(3), point - origin)
+        origin = point
+    frames = {"base": Frame("base", -1), "tool": Frame("tool", n - 1, X_motion(M[:3, :3].T, M[:3, 3] - origin))}
+    I = np.zeros((n, 6, 6))
+    return _model(name, joints, range(-1, n - 1), X_tree, I, frames=frames, lower=lower, upper=upper)
+
+
 def _modified_dh(alpha: float, a: float, d: float, theta: float) -> np.ndarray:
     """X_tree (6, 6) of Rx(α) Tx(a) Rz(θ) Tz(d): E = rotz(θ) rotx(α), r = [a, −d sin α, d cos α]."""
     E = rotx(float(alpha))
@@ -253,3 +306,26 @@ def _rotational_inertias(name: str, value: ArrayLike, n: int) -> np.ndarray:
         if np.max(np.abs(A[i] - A[i].T)) > 1e-9 * np.max(np.abs(A[i])):
             raise ModelError(f"{name}[{i}] is not symmetric")
     return A
+
+
+def _screw_joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.ndarray]:
+    """Convert a screw axis (6,) to (joint, point (3,) on its axis). The point is the nearest one to `origin`."""
+    w, v = screw[:3], screw[3:]
+    size, speed = float(norm(w)), float(norm(v))
+    if size <= UNIT_ERROR:
+        if abs(speed - 1.0) > UNIT_ERROR:
+            raise ModelError(f"screw axis {i} has ω = 0 and |v| = {speed:.9g}; a prismatic joint needs |v| = 1")
+        return Prismatic(tuple(v)), origin
+    if abs(size - 1.0) > UNIT_ERROR:
+        raise ModelError(
+            f"screw axis {i} has |ω| = {size:.9g}; it must be 1 (or 0 for a prismatic joint): divide by it"
+        )
+    w, v = w / size, v / size
+    pitch, point = float(dot(w, v)), np.cross(w, v)
+    joint = Helical(tuple(w), pitch) if clean(pitch, norm(v)) else Revolute(tuple(w))
+    return joint, point + w * dot(w, origin - point)
+
+
+def _screws(name: str, screws: ArrayLike | None) -> np.ndarray:
+    """Check screw axes (6, n) and convert them to floats. Raises ModelError."""
+    return finite_array(f"{name} (a column [ω; v] for each joint)", screws, (6, None), ModelError)

@@ -14,8 +14,8 @@ from oracles import icub
 
 from sysdyn.errors import InvalidInput, ModelError, UnknownName
 from sysdyn.model import JOINTS, Frame, Model, chain, random_tree
+from sysdyn.model.generate import from_screws
 from sysdyn.model.kinematics import frame_jacobian, frame_pose, path
-from sysdyn.model.product_of_exponentials import from_screws
 from sysdyn.model.se3 import X_motion, adjoint, pose, pose_inverse, rot_axis, se3_exp, se3_log
 from sysdyn.reference.ik import IKResult, inverse_kinematics, pinv
 

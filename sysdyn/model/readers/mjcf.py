@@ -413,7 +413,8 @@ def _attitude(quat: np.ndarray, snap_angles: bool) -> np.ndarray:
 
     snap_angles: round a rotation within 1e-11 of a permutation of axes to this permutation.
     """
-    return (exact_right_angles if snap_angles else clean)(quaternion_to_E(quat[TO_XYZW]))
+    E = quaternion_to_E(quat[TO_XYZW])
+    return exact_right_angles(E, (0, 1)) if snap_angles else clean(E)
 
 
 def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray, snap_angles: bool) -> np.ndarray:

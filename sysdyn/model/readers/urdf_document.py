@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import ModelError, UnknownName, few
-from sysdyn.model.constants import ANGLE_ROUNDING, clean, read_only
+from sysdyn.model.constants import clean, exact_right_angles, read_only
 from sysdyn.model.readers.source import read_text
 from sysdyn.model.readers.urdf_schema import Fault, unknown_names
 from sysdyn.model.se3 import quaternion_to_E
@@ -273,8 +273,7 @@ def rpy(angles: ArrayLike, right: bool = True) -> np.ndarray:
     right: round angles within 1e-11 rad of multiples of π/2 to these multiples.
     """
     units = np.stack(sincos(np.asarray(angles, dtype=float)), axis=-1)
-    exact = np.abs(units - np.round(units)).max(axis=-1, keepdims=True) <= (ANGLE_ROUNDING if right else 0.0)
-    sine, cosine = np.moveaxis(np.where(exact, np.round(units), clean(units)), -1, 0)
+    sine, cosine = np.moveaxis(exact_right_angles(units, -1) if right else clean(units), -1, 0)
     rotations = np.zeros((3, *sine.shape[:-1], 3, 3))
     for k, E in enumerate(rotations):
         i, j = (k + 1) % 3, (k + 2) % 3
