@@ -72,7 +72,7 @@ def compile_derivatives(
     redundant measurements were omitted.
     """
     if reduction:
-        reduction.reject_left_out(wrt)
+        reduction.reject_omitted(wrt)
     full = kind == "derivatives"
     outputs = (*problem.quantities, *(m.name for m in options.measured)) if full else options.output_names
     of = select_names("output", of, options.output_names, outputs)

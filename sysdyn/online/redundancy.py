@@ -24,13 +24,13 @@ TOLERANCE = 1e-6
 class Reduction:
     """A problem with redundant exact equations, `full`, and the same problem without them, `reduced`.
 
-    left_out: (measurement, numbers of its omitted components). keeps_wrenches: True if omitted components of
+    omitted: (measurement, numbers of its omitted components). keeps_wrenches: True if omitted components of
     constraints still exert wrenches, which other measurements determine.
     """
 
     full: Problem
     reduced: Problem
-    left_out: tuple[tuple[Measurement, tuple[int, ...]], ...]
+    omitted: tuple[tuple[Measurement, tuple[int, ...]], ...]
     keeps_wrenches: bool = False
 
     def __str__(self) -> str:
@@ -39,54 +39,52 @@ class Reduction:
     @property
     def names(self) -> str:
         """Names of the measurements with omitted components, as text."""
-        return ", ".join(repr(m.name) for m, _ in self.left_out)
+        return ", ".join(repr(m.name) for m, _ in self.omitted)
 
     @property
     def inactive_constraints(self) -> tuple[Constraint, ...]:
         """Constraints of which all components are omitted: their wrench is zero."""
         rest = {m.name for m in self.reduced.measurements}
-        return tuple(m for m, _ in self.left_out if isinstance(m, Constraint) and m.name not in rest)
+        return tuple(m for m, _ in self.omitted if isinstance(m, Constraint) and m.name not in rest)
 
     @property
     def is_least_squares(self) -> bool:
         """True if least squares of all equations determine all unknowns, also if the reduced equations do not."""
-        constrained = any(isinstance(m, Constraint) for m, _ in self.left_out)
+        constrained = any(isinstance(m, Constraint) for m, _ in self.omitted)
         return not self.full.noisy and (self.keeps_wrenches or not constrained)
 
     def outputs(self, requested: tuple[Output, ...]) -> tuple[Output, ...]:
         """Requested outputs, and the quantities and measurements that the checks of the omitted measurements need."""
-        raw = {m.quantity for m, _ in self.left_out if isinstance(m, RawMeasurement)}
+        raw = {m.quantity for m, _ in self.omitted if isinstance(m, RawMeasurement)}
         measured = tuple(x for x in requested if isinstance(x, Measurement))
-        others = (m for m, _ in self.left_out if not isinstance(m, RawMeasurement) and m not in measured)
+        others = (m for m, _ in self.omitted if not isinstance(m, RawMeasurement) and m not in measured)
         return (*(x for x in self.reduced.quantities if x in requested or x in raw), *measured, *others)
 
     def reduce(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Inputs of the reduced problem, from those of the full one: {group: (size,) or (N, size)}."""
-        others = {name: x for name, x in arrays.items() if name not in self.full.inputs}  # tangents and cotangents
-        kept = {value_group(m.name): self._kept(m) for m in self.full.custom}
-        inputs = {}
+        inputs = {name: x for name, x in arrays.items() if name not in self.full.inputs}  # tangents and cotangents
+        omitted, raw = {m.name: k for m, k in self.omitted}, {m.name for m in self.reduced.raw}
+        remaining = {
+            m.name: [k for k in range(len(m.components(self.full.model))) if k not in omitted.get(m.name, ())]
+            for m in self.full.custom
+        }
+        groups = {value_group(name): components for name, components in remaining.items()}
         for name, size in self.reduced.inputs.sizes.items():
             x = arrays.get(name, np.zeros(size))
-            inputs[name] = x if x.shape[-1] == size else np.ascontiguousarray(x[..., kept[name]])
-        raw = {m.name for m in self.reduced.raw}
+            inputs[name] = x if x.shape[-1] == size else np.ascontiguousarray(x[..., groups[name]])
         for m in self.full.custom:  # the remaining components of partly redundant measurements
             if isinstance(m, RawMeasurement) and m.name in raw:
-                components, value, x = self._kept(m), arrays[value_group(m.name)], inputs[m.quantity]
+                components, value, x = remaining[m.name], arrays[value_group(m.name)], inputs[m.quantity]
                 x = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], value.shape[:-1]), x.shape[-1])).copy()
                 x[..., np.array(m.places(self.full.model))[components]] = value[..., components]
                 inputs[m.quantity] = x
-        return inputs | others
+        return inputs
 
-    def _kept(self, m: Measurement) -> list[int]:
-        """Numbers of the components of a measurement that are not omitted."""
-        omitted = {m.name: k for m, k in self.left_out}.get(m.name, ())
-        return [k for k in range(len(m.components(self.full.model))) if k not in omitted]
-
-    def reject_left_out(self, wrt: str | Sequence[str] | None) -> None:
+    def reject_omitted(self, wrt: str | Sequence[str] | None) -> None:
         """Raise ProblemError for derivatives with respect to an omitted measurement."""
         rest = {m.name for m in self.reduced.measurements}
         for name in () if wrt is None else (wrt,) if isinstance(wrt, str) else wrt:
-            if name not in rest and name in {m.name for m, _ in self.left_out}:
+            if name not in rest and name in {m.name for m, _ in self.omitted}:
                 raise ProblemError(
                     f"{name!r} is left out: it only checks the solution, which does not change with it. Differentiate "
                     "by others, or compile a problem without the measurements that state the same"
@@ -177,21 +175,24 @@ def drop_components(
     IndexError for unknown ones.
     """
     model, by_name = problem.model, {m.name: m for m in problem.valued}
-    left_out = tuple((by_name[name], tuple(sorted(k))) for name, k in omitted.items())
-    for m, components in left_out:
-        [m.components(model)[k] for k in components]
-    numbers = {m.name: components for m, components in left_out}
-    stated = [m for m in problem.measurements if not m.of_state]  # stances may need omitted components
-    kept = [part for m in stated if (part := _without(m, numbers.get(m.name, ()), model, keeps_wrenches))]
-    reduced = Problem(model, kept, [p.name for p in problem.parameters])
-    return Reduction(problem, reduced, left_out, keeps_wrenches)
+    numbers = {name: tuple(sorted(k)) for name, k in omitted.items()}
+    for name, components in numbers.items():
+        [by_name[name].components(model)[k] for k in components]
+    remaining = [
+        part
+        for m in problem.measurements
+        if not m.of_state  # stances may need omitted components
+        and (part := _without(m, numbers.get(m.name, ()), model, keeps_wrenches))
+    ]
+    reduced = Problem(model, remaining, [p.name for p in problem.parameters])
+    return Reduction(problem, reduced, tuple((by_name[name], k) for name, k in numbers.items()), keeps_wrenches)
 
 
 def _without(m: Measurement, omitted: Iterable[int], model: Model, keeps_wrenches: bool) -> Measurement | None:
     rest = [k for k in range(len(m.components(model))) if k not in set(omitted)]
     if omitted and keeps_wrenches and isinstance(m, Constraint):
         if not isinstance(m, FrameConstraint):
-            raise InvalidInput(f"{m.name!r} holds and exerts by one component")
+            raise InvalidInput(f"{m.name!r} has one component for its motion and its wrench")
         return m.loosened(rest)
     if not omitted or not rest:
         return m if rest else None

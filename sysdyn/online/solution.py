@@ -14,7 +14,7 @@ import numpy as np
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among, optional
 from sysdyn.files import html
 from sysdyn.files.html import TextTable
-from sysdyn.measurements.constraints import FrameConstraint
+from sysdyn.measurements.constraints import Contact, FrameConstraint
 from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.measurements.problem import Problem
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
@@ -226,11 +226,7 @@ class Solution(SolvedQuantities, EstimateAttributes, extension.RowResult):
         Zero if the motion satisfies the constraints. Constraints fix accelerations only, so they do not stop a moving
         foot; `sysdyn.impact` gives the velocities after the constraints have closed.
         """
-        from sysdyn.online.constraint_errors import constraint_velocities
-
-        q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
-        rates = constraint_velocities(self._problem, q, qd, self._about.inactive_constraints)
-        return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in rates.items()}
+        return {m.name: self._shaped(x.rate) for m, x in self._constraint_errors().items()}
 
     def gaps(self) -> dict[str, np.ndarray]:
         """Position errors {constraint: (…, m)} [m, rad] of loops, couplings and contacts with `at=`; zero if closed.
@@ -239,11 +235,15 @@ class Solution(SolvedQuantities, EstimateAttributes, extension.RowResult):
         with q of followers computed from their leaders. The error of a coupling is q of the follower minus the value
         that its leader demands. Constraints fix accelerations only, so an open loop stays open.
         """
-        from sysdyn.online.constraint_errors import constraint_gaps
+        errors = self._constraint_errors().items()
+        return {m.name: self._shaped(x.gap) for m, x in errors if not (isinstance(m, Contact) and m.at is None)}
 
-        q = np.broadcast_to(self.inputs["q"], (self._n, self.inputs["q"].shape[-1]))
-        errors = constraint_gaps(self._problem, q, self._about.inactive_constraints)
-        return {name: x.reshape(*self._lead, x.shape[-1]) for name, x in errors.items()}
+    def _constraint_errors(self) -> dict[Any, Any]:
+        """`ConstraintErrors` by constraint, at the N states."""
+        from sysdyn.online.constraint_errors import constraint_errors
+
+        q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
+        return constraint_errors(self._problem, q, qd, self._about.inactive_constraints)
 
     # ---- checks -------------------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class Solver(Differentiable["DerivativeProduct"]):
         check_among("on_singular", on_singular, ON_SINGULAR)
         self.problem, self.whole = problem, reduction.full if reduction else problem
         self.reduction, self.tolerance = reduction, TOLERANCE
-        self.left_out = reduction.left_out if reduction else ()
+        self.left_out = reduction.omitted if reduction else ()
         self.model, self.options, self.on_singular = problem.model, options, on_singular
         self._inputs = Inputs(problem, options.external_wrenches, check_limits, reduction=reduction)
         self._about = SolutionContext(
@@ -195,7 +195,7 @@ class Solver(Differentiable["DerivativeProduct"]):
 
             consistency = check_consistency(self.reduction, solution, result.full_system, self.tolerance)
             if consistency.violated.any() and policy == "raise":
-                raise inconsistent(self.reduction, consistency, result.full_system, self.tolerance)
+                raise inconsistent(self.reduction, consistency, result.full_system)
             solution.differences = consistency.errors
             solution.ok = solution.ok & ~consistency.violated
         return solution

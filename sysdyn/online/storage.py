@@ -59,7 +59,7 @@ def pack(
         "seconds": compiled.seconds,
         "stages": compiled.stages,
         "problem": None if problem is None else problem.to_dict(),
-        "left_out": {m.name: list(k) for m, k in reduction.left_out} if reduction else {},
+        "left_out": {m.name: list(k) for m, k in reduction.omitted} if reduction else {},
         "loosened": bool(reduction and reduction.keeps_wrenches),
     }
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)

@@ -514,7 +514,7 @@ def test_calls_of_any_shape(make):
 def test_a_file_that_leaves_out_what_is_not_there_is_refused(gone, tmp_path):
     """And one that says nothing of it: its program is not one of the whole problem."""
     found = solver(twice_a_torque)
-    head = SimpleNamespace(left_out=[], keeps_wrenches=False)
+    head = SimpleNamespace(omitted=[], keeps_wrenches=False)
     payload = storage.pack(found.compiled, found.options, found.whole, head)
     text = json.loads(bytes(storage.unpacked(payload)["solver"]).decode()) | {"left_out": gone}
     arrays = storage.unpacked(payload) | {"solver": np.frombuffer(json.dumps(text).encode(), dtype=np.uint8)}
