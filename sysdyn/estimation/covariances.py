@@ -11,12 +11,12 @@ import numpy as np
 class CovarianceBlock(NamedTuple):
     """Covariances P (N, chains, k, k) of unknowns (chains, k), and entries of Λ.
 
-    later (N − 1, chains, e): behind each step, at places (e, 2).
+    adjoint (N − 1, chains, e): Λ behind each transition, at places (e, 2).
     """
 
     columns: np.ndarray
     P: np.ndarray
-    later: np.ndarray
+    adjoint: np.ndarray
     places: np.ndarray
 
 
@@ -46,15 +46,6 @@ class Covariances:
             found[:, x.columns[:, :, None], x.columns[:, None, :]] = x.P
         return found
 
-    def among(self, columns: np.ndarray) -> np.ndarray:
-        """(N, c, c) of these unknowns (c,)."""
-        found = np.zeros((len(self.blocks[0].P), len(columns), len(columns)))
-        for x in self.blocks:
-            for c, layout in enumerate(x.columns):
-                here, place = np.nonzero(columns[:, None] == layout)
-                found[:, here[:, None], here] = x.P[:, c, place[:, None], place]
-        return found
-
     def diagonal(self) -> np.ndarray:
         """Variances (N, size)."""
         found = np.zeros((len(self.blocks[0].P), self.size))
@@ -62,14 +53,14 @@ class Covariances:
             found[:, x.columns] = np.einsum("ncii->nci", x.P)
         return found
 
-    def later(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    def adjoint(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Entries (N − 1, …) of Λ behind each step, of pairs of unknowns that its noise moves together."""
         wanted = (first * self.size + second).reshape(-1)
-        found = np.zeros((len(self.blocks[0].later), len(wanted)))
+        found = np.zeros((len(self.blocks[0].adjoint), len(wanted)))
         for x in self.blocks:
             own = x.columns[:, x.places[:, 0]] * self.size + x.columns[:, x.places[:, 1]]
             _, here, place = np.intersect1d(wanted, own, return_indices=True)
-            found[:, here] = x.later.reshape(len(found), -1)[:, place]
+            found[:, here] = x.adjoint.reshape(len(found), -1)[:, place]
         return found.reshape(len(found), *first.shape)
 
     def together(self, columns: np.ndarray) -> np.ndarray:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.estimation.kalman_smoother import MOST_TOLD
 from sysdyn.estimation.lie_jacobians import machine_code, replayed_turns
 from sysdyn.estimation.process_model import BIASES, NOISE, POSITION, RATES, TRANSITION, between, integrate
 from sysdyn.estimation.residuals import (
@@ -40,6 +39,8 @@ OF_EMPTY_ROWS = {DOUBLE: 1e-300, SINGLE: 1e-30}
 # Covariances of this size are zero: those of errors that fade in time become so small that processors take a hundred
 # times as long for them, and so do their products; any that counts is beyond (chosen).
 LEAST_COVARIANCE = {DOUBLE: 1e-150, SINGLE: 1e-20}
+# Largest factor by which P - X^T X may reduce a variance: ten digits are left.
+MAX_REDUCTION = 1e6
 
 
 class FilterStep:
@@ -194,7 +195,7 @@ class Update:
         step = self._step
         before, P = {name: x.copy() for name, x in step.state.items()}, step.P.copy()
         self._solve()
-        if self._wrong[0] or (self.known > MOST_TOLD * self.noise).any():
+        if self._wrong[0] or (self.known > MAX_REDUCTION * self.noise).any():
             for name, x in before.items():
                 step.state[name][:] = x
             self._row_by_row(P)

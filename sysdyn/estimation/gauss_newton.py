@@ -161,7 +161,9 @@ class Smoother:
             if change >= 0.0:
                 best, share, waited = now, min(1.0, 2.0 * share), 0
             small = _small(best, enough)
-            if abs(change) <= small or (best is now and whole and abs(now.objective - swept.least) <= FORETOLD * small):
+            if abs(change) <= small or (
+                best is now and whole and abs(now.objective - swept.min_cost) <= FORETOLD * small
+            ):
                 return best, True
             if not change >= 0.0:
                 waited += 1
@@ -200,8 +202,8 @@ class Smoother:
         own = self.equations
         found = own.sweep(best, covariances=True)
         after = own.about(own.moved(best, found.step, readings), readings)
-        if converged or abs(after.objective - found.least) <= FORETOLD * _small(after, DECREASE):
-            least = after if not converged or abs(best.objective - found.least) <= _small(best, DECREASE) else best
+        if converged or abs(after.objective - found.min_cost) <= FORETOLD * _small(after, DECREASE):
+            least = after if not converged or abs(best.objective - found.min_cost) <= _small(best, DECREASE) else best
             return Smoothed(least.path, found.covariances, True, least.objective)
         least, converged = self.solve(min(after, best, key=lambda x: x.objective).path, readings)
         if abs(after.objective - least.objective) > ROUGH_DECREASE:
@@ -279,7 +281,7 @@ class Smoother:
         moving = {x: left.active[x] | readings.active[x] & near for x in self._of_states - self._stances}
         most = replace(left, active={**left.active, **moving})
         whole, _ = self.solve(path, most, ROUGH_DECREASE, STEPS_A_ROUND)
-        jumps = self._jumps(whole, own.sweep(whole, later=True).covariances)
+        jumps = self._jumps(whole, own.sweep(whole, covariances=True).covariances)
         if jumps:
             squares = self._squares(path, left, readings)
             own.raised = tried = self._raised(jumps, path)

@@ -1,627 +1,390 @@
-"""Least squares along a chain: each instant is coupled with its neighbours alone.
+"""Kalman smoother: the Gauss-Newton step of a log, and its marginal covariances.
 
-    δ_1 ~ N(m, P₁),    δ_{t+1} = Φ_t δ_t + c_t + N(0, Q_t),    least Σ |r_t + J_t δ_t|² of what is measured
+    δ_0 ~ N(m, P),    δ_{t+1} = Φ_t δ_t + c_t + N(0, Q_t),    minimise Σ |r_t + J_t δ_t|² with these priors
 
-is solved forwards and back (Kalman 1960; Rauch, Tung and Striebel 1965), with all covariances on the way. The normal
-equations of the chain would hold Q⁻¹, of which the motion of a millisecond leaves no digits (Δ^7 at order 4);
-here Q is added to covariances. Readings that leave most of a covariance come in by P − X^T X, X = L⁻¹ J P of
-1 + J P J^T = L L^T; those that take more than digits allow, as of a start of which nothing is known, through the
-Cholesky factor of the covariance, P = U U^T, U (1 + U^T J^T J U)⁻¹ U^T, in which what is large and what is small keep
-their digits (Bierman 1977). Steps alone need no factors on the way back: with what comes after an instant as λ,
+Covariances are propagated rather than information, because Q⁻¹ at 1 ms loses all digits (Q has entries from Δ⁷ to Δ at
+order 4). The forward pass is the Kalman filter (Kalman 1960),
 
-    δ_t = m_t − P_t Φ_t^T λ_{t+1},    λ_t = Φ_t^T λ_{t+1} + J_t^T (r_t + J_t δ_t)
+    m ← m − Kᵀ (r + J m),    P ← P − Xᵀ X,    X = L⁻¹ J P,    1 + J P Jᵀ = L Lᵀ,    K = L⁻ᵀ X
 
-(Bryson and Frazier 1963), and covariances follow from Λ, that of λ:
+The backward pass has the adjoint λ of the state and its covariance Λ (Bryson and Frazier 1963, Koopman 1993). With
+m, P after the measurements of a time step, and K = J P = the gain of noise of variance 1,
 
-    P_t ← P_t − P_t Φ_t^T Λ_{t+1} Φ_t P_t,    Λ_t = (1 − J_t^T K_t^T) Φ_t^T Λ_{t+1} Φ_t (1 − K_t J_t) + J_t^T S_t⁻¹ J_t,
+    δ_t = m − P Φᵀ λ_{t+1},          λ_t = Φᵀ λ_{t+1} + Jᵀ (r + J δ_t)
+    P_t = P − P Φᵀ Λ_{t+1} Φ P,      Λ_t = (1 − Kᵀ J)ᵀ Φᵀ Λ_{t+1} Φ (1 − Kᵀ J) + Jᵀ (L Lᵀ)⁻¹ J
 
-K = P J^T of P after readings, S⁻¹ = 1 − J K. The noise of a step is Q λ, of variance Q − Q Λ Q (Koopman 1993).
+Compiled code makes these calls of BLAS and LAPACK. A subtraction that reduces a variance by a factor loses as many
+digits. `square_root_filter` and `square_root_smoother` lose none: they triangularise factors of covariances by QR
+(Kaminski, Bryson and Schmidt 1971), in NumPy. They specify the compiled code, and compute the first time steps, whose
+prior is wide, and all before one that would lose too many digits.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # which loads scipy.linalg and scipy.sparse where they are first used
+import scipy  # loads scipy.linalg and scipy.sparse lazily
 
 from sysdyn.errors import SingularState
-from sysdyn.estimation import beside
-from sysdyn.estimation.beside import ParallelChains, Sparse
 from sysdyn.estimation.covariances import CovarianceBlock, Covariances
 from sysdyn.runtime.call_list import CallList, StridedArray
 
-# Least pivot of a covariance, as a share of the variance of its unknown: seven digits are left (chosen).
-LEAST_SHARE_LEFT = 1e-9
-# Variance that the unknowns give to a reading, in units of its noise, up to which P − X^T X keeps the digits that are
-# asked for: ten of covariances, four of the gains of a step of Gauss-Newton, which the next one makes good.
-MOST_TOLD, MOST_TOLD_FOR_STEPS = 1e6, 1e12
-# The same up to which the covariance of what comes after keeps ten digits, which loses them by the square of it.
-MOST_TOLD_BACK = 1e3
-# Share of a variance that what comes after leaves of it, up to which P − U^T Λ U keeps ten digits.
-LEAST_LEFT = 1e-6
-# Instants at the start that are read through factors, since little is known before, and instants behind them after
-# which is looked whether the others need it, too (chosen: twice the order of motion).
-START, PROBED = 8, 4
-# Unknowns of chains that are solved side by side by programs, and instants of all chains that are worth compiling these
-# (chosen: routines of BLAS take 1 to 4 µs for such a chain and instant, programs 0.05; compiling takes 0.1 s).
-FEW_UNKNOWNS, WORTH_A_PROGRAM = 4, 10_000
+# Largest factor by which a subtraction may reduce a variance: states are right to 1e-4 of their std (measured).
+MAX_REDUCTION = 1e11
+# Time steps that always take square roots: the highest order of the process model.
+SQUARE_ROOT_STEPS = 4
 
 
-class DenseChain(NamedTuple):
-    """A chain by dense matrices, readings as δ^T H δ + 2 h^T δ.
+class Sparse(NamedTuple):
+    """Matrices of one pattern: entries (N, …, e) at places (e, 2), rows and columns."""
 
-    H (N, k, k), h (N, k); Phi, Q (N − 1, k, k), c (N − 1, k); m (k,), P (k, k) of the first instant.
+    entries: np.ndarray
+    places: np.ndarray
+
+    def dense(self, rows: int, columns: int) -> np.ndarray:
+        """The matrices (N, …, rows, columns) with their zeros."""
+        matrices = np.zeros((*self.entries.shape[:-1], rows, columns))
+        matrices[..., self.places[:, 0], self.places[:, 1]] = self.entries
+        return matrices
+
+
+class ParallelChains(NamedTuple):
+    """Independent chains of one structure: columns (chains, k) of their unknowns; all arrays have an axis of chains.
+
+    J, r (N, chains, m): measurements. Phi, Q, c: N − 1 transitions; an axis of length 1 is shared by all chains. m
+    (chains, k), P (chains, k, k): prior of the first time step.
     """
 
-    H: np.ndarray
-    h: np.ndarray
-    Phi: np.ndarray
+    columns: np.ndarray
+    J: Sparse
+    r: np.ndarray
+    Phi: Sparse
     c: np.ndarray
-    Q: np.ndarray
+    Q: Sparse
     m: np.ndarray
     P: np.ndarray
 
+    def contiguous(self) -> ParallelChains:
+        """The same chains in contiguous memory."""
+        J, Phi, Q = (Sparse(np.ascontiguousarray(x.entries), x.places) for x in (self.J, self.Phi, self.Q))
+        return self._replace(J=J, r=np.ascontiguousarray(self.r), Phi=Phi, c=np.ascontiguousarray(self.c), Q=Q)
 
-class Solved(NamedTuple):
-    """δ (N, k), and if asked for, else none, covariances P (N, k, k) of instants and Λ of instants behind a step.
+    def one(self, i: int) -> ParallelChains:
+        """Chain i, without the axis of chains."""
 
-    later (N − 1, …): entries of Λ at the places of Q, of a `DenseChain` (N − 1, k, k) with zeros elsewhere. least: the
-    least sum of squares. logdet: logarithm of the determinant of the covariance of all measurements, in units of their
-    noise.
-    """
+        def select(x: np.ndarray) -> np.ndarray:
+            return x[:, i if x.shape[1] > 1 else 0]
 
-    step: np.ndarray
-    P: np.ndarray
-    later: np.ndarray
-    least: float
-    logdet: float
+        J, Phi, Q = (Sparse(select(x.entries), x.places) for x in (self.J, self.Phi, self.Q))
+        return ParallelChains(self.columns[i], J, select(self.r), Phi, select(self.c), Q, self.m[i], self.P[i])
 
 
-class Sweep(NamedTuple):
-    """δ (N, size) of a chain, its covariances if asked for, and the last two of `Solved`."""
+class SmootherResult(NamedTuple):
+    """δ (N, size), covariances if requested, the minimal cost, and log det of the covariance of all measurements."""
 
     step: np.ndarray
     covariances: Covariances
-    least: float
+    min_cost: float
     logdet: float
 
 
+class BufferPool:
+    """Buffers for covariances, reused until a caller takes one, because new memory is expensive."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[int, ...], np.ndarray] = {}
+
+    def borrow(self, *shape: int) -> np.ndarray:
+        """A buffer, which the next call with this shape returns, too."""
+        if shape not in self._buffers:
+            self._buffers[shape] = np.empty(shape)
+        return self._buffers[shape]
+
+    def take(self, *shape: int) -> np.ndarray:
+        """A buffer that belongs to the caller."""
+        self.borrow(*shape)
+        return self._buffers.pop(shape)
+
+
 def components(pattern: np.ndarray) -> list[np.ndarray]:
-    """Numbers of unknowns in parts that are not coupled, of a pattern (k, k) of couplings."""
+    """Indices of the unknowns of each connected component of a pattern (k, k)."""
     count, label = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_matrix(pattern), directed=False)
     return [np.flatnonzero(label == k) for k in range(count)]
 
 
-def couplings(x: DenseChain) -> np.ndarray:
-    """(k, k) bool: pairs of unknowns that are coupled at some instant or step."""
-    pattern = (x.P != 0.0) | (x.H != 0.0).any(axis=0)
-    return np.asarray(pattern | (x.Phi != 0.0).any(axis=0) | (x.Q != 0.0).any(axis=0))
+def smooth(
+    parts: Sequence[ParallelChains], n: int, size: int, covariances: bool = False, last: bool = False,
+    pool: BufferPool | None = None,
+) -> SmootherResult:  # fmt: skip
+    """Smooth all chains of n time steps and `size` unknowns. Raises SingularState that names the time step.
 
-
-def solve(x: DenseChain, covariances: bool = False) -> Solved:
-    """The solution of a chain, part by part. Raises SingularState that names the instant if digits run out."""
-    n, k = x.h.shape
-    parts = []
-    for chosen in components(couplings(x)):
-        rows, columns = chosen[:, None], chosen
-        root, r = rows_of(x.H[:, rows, columns], x.h[:, chosen])
-        sparse = (Sparse.of(y) for y in (root, x.Phi[:, rows, columns], x.Q[:, rows, columns]))
-        J, Phi, Q = (Sparse(y.entries[:, None], y.places) for y in sparse)
-        c, m, P = x.c[:, None, chosen], x.m[None, chosen], x.P[None, rows, columns]
-        parts.append(ParallelChains(chosen[None], J, r[:, None], Phi, c, Q, m, P))
-    found = sweep(parts, n, k, covariances, covariances)
-    if not covariances:
-        return Solved(found.step, np.zeros((0, k, k)), np.zeros((0, k, k)), found.least, found.logdet)
-    later = np.zeros((n - 1, k, k))
-    for block in found.covariances.blocks:
-        row, column = block.columns[0, block.places.T]
-        later[:, row, column] = block.later[:, 0]
-    return Solved(found.step, found.covariances.dense(), later, found.least, found.logdet)
-
-
-class Room:
-    """Memory for covariances, which stays from sweep to sweep until they are asked for, as new memory costs more."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[int, ...], np.ndarray] = {}
-
-    def of(self, *shape: int) -> np.ndarray:
-        """An array that the next call with this shape gives, too."""
-        if shape not in self._kept:
-            self._kept[shape] = np.empty(shape)
-        return self._kept[shape]
-
-    def given(self, *shape: int) -> np.ndarray:
-        """An array that is the caller's from now on."""
-        found = self.of(*shape)
-        del self._kept[shape]
-        return found
-
-
-def sweep(
-    parts: Sequence[ParallelChains], n: int, size: int, covariances: bool = False, later: bool = False,
-    room: Room | None = None, last: bool = False,
-) -> Sweep:  # fmt: skip
-    """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`.
-
-    covariances: of instants; later: Λ behind each step; last: the covariance of the last instant alone, which the way
-    forwards gives. room: for covariances.
+    covariances: of all time steps, and Λ; last: of the last one only, which the forward pass gives.
     """
-    step, blocks, least, logdet = np.zeros((n, size)), [], 0.0, 0.0
+    step, blocks, cost, logdet, pool = np.zeros((n, size)), [], 0.0, 0.0, pool or BufferPool()
     for part in parts:
-        k = part.columns.shape[1]
-        if k <= FEW_UNKNOWNS and part.columns.shape[0] * n >= WORTH_A_PROGRAM:
-            together = beside.solved(part, covariances, later, last, LEAST_SHARE_LEFT)
-            if together is not None:
-                step[:, part.columns] = together.step
-                least, logdet = least + together.least, logdet + together.logdet
-                if covariances or later or last:
-                    blocks.append(CovarianceBlock(part.columns, together.P, together.later, part.Q.places))
-                continue
-        found = [_swept(part.one(i), covariances, later, last, room or Room()) for i in range(len(part.columns))]
-        for own, one in zip(part.columns, found, strict=True):
-            step[:, own], least, logdet = one.step, least + one.least, logdet + one.logdet
-        if covariances or later or last:
-            P, after = (_side_by_side([getattr(one, x) for one in found]) for x in ("P", "later"))
-            blocks.append(CovarianceBlock(part.columns, P, after, part.Q.places))
-    return Sweep(step, Covariances(size, blocks), least, logdet)
+        solution = _solve(part, covariances, pool)
+        step[:, part.columns] = solution.m
+        cost, logdet = cost + solution.min_cost, logdet + solution.logdet
+        if covariances or last:
+            P = solution.P if covariances else solution.P[-1:].copy()
+            blocks.append(CovarianceBlock(part.columns, P, solution.adjoint, part.Q.places))
+    return SmootherResult(step, Covariances(size, blocks), cost, logdet)
 
 
-def told_after(part: ParallelChains, room: Room) -> np.ndarray:
-    """Variances (N, chains, m) that the unknowns give the rows of a part after all of them. Raises as `solve`."""
-    n, (chains, k), m = len(part.r), part.columns.shape, part.r.shape[2]
-    found = []
-    for i in range(chains if k > FEW_UNKNOWNS else 0):
-        form = _ChainSolution(part.one(i), START, False, MOST_TOLD, room.of(n, k, k))
-        told = form.told_after() if form.forwards() else None
-        if told is None:
-            break
-        found.append(told)
-    if len(found) == chains:
-        return np.stack(found, axis=1)
-    P = sweep([part], n, int(part.columns.max()) + 1, covariances=True).covariances.blocks[0].P
-    J = part.J.dense(m, k)
-    return np.asarray(np.einsum("ncij,ncij->nci", J @ P, J))
+class _Solution:
+    """Buffers of the chains of a part: m (N, chains, k), P (N, chains, k, k), and entries of Λ at the places of Q.
 
-
-def _side_by_side(found: list[np.ndarray]) -> np.ndarray:
-    """(N, chains, …) of arrays (N, …); of one as it is, for it may be large."""
-    return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
-
-
-def _swept(x: ParallelChains, covariances: bool, later: bool, last: bool, room: Room) -> Solved:
-    """A chain, by routines of BLAS and LAPACK that compiled code calls.
-
-    Through factors where P − X^T X would cost digits; by factors of covariances from those of their terms by QR
-    factorisations (Kaminski, Bryson and Schmidt 1971), which keep all digits and take twice as long, if Cholesky's of
-    the sums lose too many.
-    """
-    n, k, most = len(x.r), len(x.columns), MOST_TOLD if covariances or later or last else MOST_TOLD_FOR_STEPS
-    for start, roots in ((START, False), (n, False), (n, True)):
-        form = _ChainSolution(x, start, roots, most, (room.given if covariances else room.of)(n, k, k), later)
-        if form.forwards():
-            found = form.back_with_covariances(covariances) if covariances or later else form.back()
-            if found is not None:
-                return found._replace(P=form.P[-1:].copy()) if last else found
-    raise _lost(form.bad)
-
-
-class _ChainSolution:
-    """A chain (N, k) that is solved: means before and after readings, and P after them.
-
-    start: instants that are read through factors. most: variance of readings beyond which digits are lost. P (N, k, k):
-    memory for it. roots: by QR factorisations, see `_swept`. later (N or 0, e): Λ at the places of Q. factors
-    (N, k, k): of P before readings, if by roots. bad: the first instant that has lost its digits.
+    innovation (N, chains, m, m): L, by columns, if covariances are requested.
     """
 
-    def __init__(self, x: ParallelChains, start: int, roots: bool, most: float, P: np.ndarray, later: bool = False):
-        self.x, self.start, self.roots, self.most, self.bad = x, start, roots, most, 0
-        n, k = len(x.r), len(x.columns)
-        self.later = np.empty((n if later else 0, len(x.Q.places)))
-        self.n, self.k, self.rows = n, k, x.r.shape[1]
-        self.m, self.before, self.P = np.empty((n, k)), np.empty((n, k)), P
-        self.factors = np.zeros((n if roots else 1, k, k))
-        self.variances, self.pivots = np.zeros((n, k)), np.ones((n, k))
-        self.wrong = np.zeros((n, 3), dtype=np.intc)
-        # of readings: what is left of them, its factor's pivots, and the variances that the unknowns give them
-        self.z, self.sizes, self.told = np.zeros((n, self.rows)), np.ones((n, self.rows)), np.zeros((n, self.rows))
-        self.G = np.zeros((k, k))
-        self.arrays = [np.ascontiguousarray(y) for y in (x.r, x.c, x.J.entries, x.Phi.entries, x.Q.entries)]
-        self.noise = (x.Q.places @ [k, 1]).astype(np.intc)
+    def __init__(self, x: ParallelChains, covariances: bool, pool: BufferPool):
+        (n, chains, m), k = x.r.shape, x.columns.shape[1]
+        self.m = np.empty((n, chains, k))
+        self.P = (pool.take if covariances else pool.borrow)(n, chains, k, k)
+        self.innovation = pool.borrow(n if covariances else 0, chains, m, m)
+        self.adjoint = np.empty((n - 1 if covariances else 0, chains, len(x.Q.places)))
+        self.min_cost = self.logdet = 0.0
 
-    # ---- forwards ----------------------------------------------------------------------------------------------
 
-    def forwards(self) -> bool:
-        """Go forwards; False if digits are lost."""
-        x, n, head = self.x, self.n, min(self.start, self.n)
-        self.before[0], self.P[0] = x.m, x.P
-        first, ahead, through, plain = CallList(), CallList(), CallList(), CallList()
-        if self.roots:
-            try:
-                self.factors[0] = np.linalg.cholesky(x.P)
-            except np.linalg.LinAlgError:
-                raise _lost(0) from None
-        else:
-            self._factor(first)
-        self._read_through(through)
-        (first + through).run(range(1))
-        if n > 1:
-            self._predict(ahead)
-            if not self.roots:
-                self._factor(through_all := CallList())
-                through = through_all + through
-            (ahead + through).run(range(1, head))
-            self._read(plain)
-            tried = min(head + PROBED, n)
-            (ahead + plain).run(range(head, tried))
-            if self._lost(head):
-                return False
-            (ahead + plain).run(range(tried, n))
-        return not self._lost(head)
+def _solve(x: ParallelChains, covariances: bool, pool: BufferPool) -> _Solution:
+    """Smooth the chains of a part: time steps up to `head` by square roots, the others by subtraction."""
+    n, chains, head = len(x.r), len(x.columns), SQUARE_ROOT_STEPS
+    x, solution = x.contiguous(), _Solution(x, covariances, pool)
+    for final in (False, True, True):
+        head = min(head, n)
+        smoother_steps = square_root_filter(x, head, solution)
+        worst = -1
+        for i in range(chains if head < n else 0):
+            chain = _CompiledChain(x.one(i), head, solution, i)
+            worst = max(worst, chain.run(covariances))
+        if worst < head:
+            square_root_smoother(x, smoother_steps, solution)
+            return solution
+        head = n if final else worst + 1
+    raise AssertionError("square roots have no step that is too large")
 
-    def _lost(self, head: int) -> bool:
-        """True if digits are lost; the first instants have been read through factors."""
-        bad = np.zeros(self.n, dtype=bool)
-        if not self.roots:  # the first instant is as it is given
-            own, variances = np.square(self.pivots[1:head]), self.variances[1:head]
-            bad[1:head] = ~(own >= LEAST_SHARE_LEFT * variances).all(axis=1)
-        bad |= self.wrong.any(axis=1) | ~np.isfinite(self.sizes).all(axis=1)
-        bad[head:] |= ~(np.abs(self.told[head:]) <= self.most).all(axis=1)
-        self.bad = int(np.argmax(bad))
-        return bool(bad.any())
+
+# ---- specification, by square roots ----------------------------------------------------------------------------------
+
+
+class SmootherStep(NamedTuple):
+    """Transition to a time step, given the measurements before: δ_t | δ_{t+1} ~ N(m_t + Kᵀ (δ_{t+1} − mean), Vᵀ V).
+
+    root (chains, k, k): upper factor of the predicted covariance.
+    """
+
+    mean: np.ndarray
+    root: np.ndarray
+    K: np.ndarray
+    V: np.ndarray
+
+
+def square_root_filter(x: ParallelChains, head: int, solution: _Solution) -> list[SmootherStep]:
+    """Filter time steps 0 to head − 1 into `solution`; return the transitions behind each, up to that to step head."""
+    (chains, k), m = x.columns.shape, x.r.shape[2]
+    J = x.J._replace(entries=x.J.entries[:head]).dense(m, k)
+    transitions = min(head, len(x.r) - 1)
+    Phi, Q = (y._replace(entries=y.entries[:transitions]).dense(k, k) for y in (x.Phi, x.Q))
+    mean, root, steps = x.m, _factor(x.P, 0), list[SmootherStep]()
+    solution.min_cost = solution.logdet = 0.0
+    for t in range(head):
+        array = np.zeros((chains, k + m, m + k + 1))
+        array[:, :k, :m], array[:, :k, m:-1] = root @ J[t].swapaxes(-1, -2), root
+        array[:, k:, :m], array[:, k:, -1] = np.eye(m), x.r[t] + (J[t] @ mean[..., None])[..., 0]
+        R = np.asarray(np.linalg.qr(array, mode="r"))
+        z, X, root = R[:, :m, -1], R[:, :m, m:-1], R[:, m : m + k, m:-1]
+        mean = mean - (z[:, None] @ X)[:, 0]
+        if not np.isfinite(mean).all():
+            raise _singular(t)
+        solution.m[t], solution.P[t] = mean, root.swapaxes(-1, -2) @ root
+        solution.min_cost += float(np.vdot(z, z))
+        solution.logdet += 2.0 * float(np.log(np.abs(np.einsum("cii->ci", R[:, :m, :m]))).sum())
+        if t < transitions:
+            array = np.zeros((chains, 2 * k, 2 * k))
+            array[:, :k, :k], array[:, :k, k:] = root @ Phi[t].swapaxes(-1, -2), root
+            array[:, k:, :k] = _factor(Q[t], t + 1)
+            mean = (Phi[t] @ mean[..., None])[..., 0] + x.c[t]
+            R = np.asarray(np.linalg.qr(array, mode="r"))
+            root = R[:, :k, :k]
+            steps.append(SmootherStep(mean, root, np.linalg.solve(root, R[:, :k, k:]), R[:, k:, k:]))
+    return steps
+
+
+def square_root_smoother(x: ParallelChains, steps: Sequence[SmootherStep], solution: _Solution) -> None:
+    """Smooth time steps before len(steps), from that one on which is smoothed (Rauch, Tung and Striebel 1965)."""
+    m, P, (row, column) = solution.m, solution.P, x.Q.places.T
+    for t, (mean, root, K, V) in reversed(list(enumerate(steps))):
+        m[t] += ((m[t + 1] - mean)[:, None] @ K)[:, 0]
+        if len(solution.adjoint):
+            inverse = np.linalg.inv(root)
+            change = np.eye(len(inverse[0])) - inverse.swapaxes(-1, -2) @ P[t + 1] @ inverse
+            solution.adjoint[t] = (inverse @ change @ inverse.swapaxes(-1, -2))[:, row, column]
+            P[t] = V.swapaxes(-1, -2) @ V + K.swapaxes(-1, -2) @ P[t + 1] @ K
+
+
+def _factor(P: np.ndarray, t: int) -> np.ndarray:
+    """U with Uᵀ U = P. Raises SingularState that names time step t."""
+    try:
+        return np.linalg.cholesky(P).swapaxes(-1, -2)
+    except np.linalg.LinAlgError:
+        raise _singular(t) from None
+
+
+def _singular(t: int) -> SingularState:
+    return SingularState(
+        f"digits run out at time step {t}: standard deviations of its states are too far apart. Give states that no "
+        "sensor observes a prior or a sensor, or noise that is not so small", states=(t,),
+    )  # fmt: skip
+
+
+# ---- compiled, by subtraction ----------------------------------------------------------------------------------------
+
+
+class _CompiledChain:
+    """Chain i of a solution, from time step `head` on, by calls of BLAS, LAPACK and routines.h.
+
+    A matrix that is symmetric, or stored row by row where BLAS expects columns, is its own transpose there.
+    """
+
+    def __init__(self, x: ParallelChains, head: int, solution: _Solution, i: int):
+        self.n, self.m, self.k, self.head = len(x.r), x.r.shape[1], len(x.columns), head
+        self.solution, self.J_places, self.Phi_places = solution, x.J.places, x.Phi.places
+        self.noise = (x.Q.places @ [self.k, 1]).astype(np.intc)
+        self.data = x.r, x.c, x.J.entries, x.Phi.entries, x.Q.entries
+        # entry t of Phi, Q and c leads to time step t + 1; `…_to` to time step t
+        self.r, self.J, self.Phi = StridedArray(x.r), StridedArray(x.J.entries), StridedArray(x.Phi.entries)
+        self.c_to, self.Phi_to, self.Q_to = (StridedArray(y, 1) for y in (x.c, x.Phi.entries, x.Q.entries))
+        self.mean, self.P = StridedArray(solution.m[:, i]), StridedArray(solution.P[:, i])
+        self.mean_before, self.P_before = StridedArray(solution.m[:, i], 1), StridedArray(solution.P[:, i], 1)
+        self.z, self.variances, self.pivots = np.ones((3, self.n, self.m))
+        self.L = StridedArray(solution.innovation[:, i]) if len(solution.innovation) else np.zeros((self.m, self.m))
+        self.failures = np.zeros((self.n, 1), dtype=np.intc)
+        self.adjoint = solution.adjoint[:, i]
+
+    def run(self, covariances: bool) -> int:
+        """Filter and smooth; the last time step that reduces a variance too much, −1 if there is none."""
+        calls = CallList()
+        self._predict(calls)
+        if self.m:
+            self._update(calls)
+        calls.run(range(self.head, self.n))
+        worst = self._last_failure()
+        if worst < 0:
+            worst = self._smooth(covariances)
+        if worst < 0:
+            z = self.z[self.head :]
+            self.solution.min_cost += float(np.vdot(z, z))
+            self.solution.logdet += 2.0 * float(np.log(self.pivots[self.head :]).sum())
+        return worst
+
+    def _last_failure(self) -> int:
+        """The last time step whose measurements reduce a variance too much, −1 if there is none."""
+        failed = np.flatnonzero(~(self.variances <= MAX_REDUCTION).all(axis=1) | self.failures.any(axis=1))
+        return int(failed[-1]) if len(failed) else -1
 
     def _predict(self, calls: CallList) -> None:
-        """Calls for the mean and P before readings, Φ P Φ^T + Q; or its factor, P of the instant before = G^T G."""
-        k, (_, c, _, phi, noise) = self.k, self.arrays
-        F, places = StridedArray(phi, 1), self.x.Phi.places
-        calls.call("dcopy", k, StridedArray(c, 1), 1, StridedArray(self.before), 1)
-        calls.spmm(1, k, places, F, StridedArray(self.m, 1), StridedArray(self.before), add=True)
-        if self.roots:
-            roots = np.ascontiguousarray(_roots(self.x.Q.dense(k, k)).swapaxes(1, 2))  # by columns
-            dense = self.x.Phi.dense(k, k)
-            both, tau, work = np.zeros((k, 2 * k)), np.zeros(k), np.zeros(64 * k)
-            calls.call("dgemm", "N", "N", k, k, k, 1.0, self.G, k, StridedArray(dense, 1), k, 0.0, both, 2 * k)
-            calls.call("dlacpy", "A", k, k, StridedArray(roots, 1), k, both.reshape(-1)[k:], 2 * k)
-            calls.call("dgeqrf", 2 * k, k, both, 2 * k, tau, work, len(work), StridedArray(self.wrong))
-            calls.call("dlacpy", "U", k, k, both, 2 * k, StridedArray(self.factors), k)
-            return
-        W, V = np.zeros((2, k, k))
-        calls.spmm(k, k, places, F, StridedArray(self.P, 1), W)
+        """Calls for m = Φ m + c and P = Φ P Φᵀ + Q."""
+        k, places, (W, V) = self.k, self.Phi_places, np.zeros((2, self.k, self.k))
+        calls.call("dcopy", k, self.c_to, 1, self.mean, 1)
+        calls.spmm(1, k, places, self.Phi_to, self.mean_before, self.mean, add=True)
+        calls.spmm(k, k, places, self.Phi_to, self.P_before, W)
         calls.call("transpose", k, k, W, V)
-        self._sum(calls, F, StridedArray(noise, 1), V, StridedArray(self.P))
+        calls.spmm(k, k, places, self.Phi_to, V, self.P)
+        calls.call("scatter_add", len(self.noise), self.noise, self.Q_to, self.P)
 
-    def _sum(
-        self, calls: CallList, F: StridedArray, noise: StridedArray, V: np.ndarray, into: StridedArray | np.ndarray
-    ) -> None:
-        """Calls for Φ V + Q."""
-        calls.spmm(self.k, self.k, self.x.Phi.places, F, V, into)
-        calls.call("scatter_add", len(self.noise), self.noise, noise, into)
-
-    def _factor(self, calls: CallList) -> None:
-        """Calls for the factor of P before readings."""
-        k, L = self.k, self.factors[0]
-        calls.call("dcopy", k * k, StridedArray(self.P), 1, L, 1)
-        calls.call("dcopy", k, L, k + 1, StridedArray(self.variances), 1)
-        calls.call("dpotrf", "U", k, L, k, StridedArray(self.wrong))
-        calls.call("dcopy", k, L, k + 1, StridedArray(self.pivots), 1)
-        if k > 1:
-            calls.call("dlaset", "L", k - 1, k - 1, 0.0, 0.0, L.reshape(-1)[1:], k)
-
-    def _expected(self, calls: CallList) -> None:
-        """Calls for the readings before they are taken in, r + J m."""
-        places, (r, _, J, _, _) = self.x.J.places, self.arrays
-        calls.call("dcopy", self.rows, StridedArray(r), 1, StridedArray(self.z), 1)
-        calls.spmm(1, self.rows, places, StridedArray(J), StridedArray(self.before), StridedArray(self.z), add=True)
-
-    def _weighed(self, calls: CallList, S: np.ndarray) -> None:
-        """Calls for the factor of 1 + S, S = J P J^T."""
-        m = self.rows
-        calls.call("dcopy", m, S, m + 1, StridedArray(self.told), 1)
-        calls.call("daxpy", m, 1.0, np.ones(m), 1, S, m + 1)
-        calls.call("dpotrf", "L", m, S, m, StridedArray(self.wrong, offset=1))
-        calls.call("dcopy", m, S, m + 1, StridedArray(self.sizes), 1)
-
-    def _read(self, calls: CallList) -> None:
-        """Calls for the mean and P after readings, P − X^T X."""
-        k, m, places, P = self.k, self.rows, self.x.J.places, StridedArray(self.P)
-        calls.call("dcopy", k, StridedArray(self.before), 1, StridedArray(self.m), 1)
-        if not m:
-            return
-        J, X, W, S = StridedArray(self.arrays[2]), np.zeros((m, k)), np.zeros((k, m)), np.zeros((m, m))
-        calls.spmm(k, m, places, J, P, X)
+    def _update(self, calls: CallList) -> None:
+        """Calls for L, z = L⁻¹ (r + J m), X = L⁻¹ J P, m − Xᵀ z and P − Xᵀ X."""
+        k, m, places, z, L = self.k, self.m, self.J_places, StridedArray(self.z), self.L
+        X, W = np.zeros((m, k)), np.zeros((k, m))
+        calls.spmm(k, m, places, self.J, self.P, X)
         calls.call("transpose", m, k, X, W)
-        calls.spmm(m, m, places, J, W, S)
-        self._weighed(calls, S)
-        self._expected(calls)
-        calls.call("trsm", 1, m, S, StridedArray(self.z))
-        calls.call("trsm", k, m, S, X)
-        calls.call("dgemv", "N", k, m, -1.0, X, k, StridedArray(self.z), 1, 1.0, StridedArray(self.m), 1)
-        calls.call("syrk_sub", k, m, X, X, P)
-        calls.call("symmetrise", k, P)
+        calls.spmm(m, m, places, self.J, W, L)
+        calls.call("daxpy", m, 1.0, np.ones(m), 1, L, m + 1)
+        calls.call("dcopy", m, L, m + 1, StridedArray(self.variances), 1)
+        calls.call("dpotrf", "L", m, L, m, StridedArray(self.failures))
+        calls.call("dcopy", m, L, m + 1, StridedArray(self.pivots), 1)
+        calls.call("dcopy", m, self.r, 1, z, 1)
+        calls.spmm(1, m, places, self.J, self.mean, z, add=True)
+        calls.call("trsm", 1, m, L, z)
+        calls.call("trsm", k, m, L, X)
+        calls.call("dgemv", "N", k, m, -1.0, X, k, z, 1, 1.0, self.mean, 1)
+        calls.call("syrk_sub", k, m, X, X, self.P)
+        calls.call("symmetrise", k, self.P)
 
-    def _read_through(self, calls: CallList) -> None:
-        """Calls for G = R⁻¹ L^T with R R^T = 1 + L^T J^T J L, P = G^T G, and the mean after readings."""
-        k, m, places, G, P = self.k, self.rows, self.x.J.places, self.G, StridedArray(self.P)
-        L = StridedArray(self.factors) if self.roots else self.factors[0]
-        J, R, B, S, right = (
-            StridedArray(self.arrays[2]),
-            np.zeros((k, k)),
-            np.zeros((m, k)),
-            np.zeros((m, m)),
-            np.zeros(k),
-        )
-        half = "LN"
-        calls.call("dcopy", k, StridedArray(self.before), 1, StridedArray(self.m), 1)
-        calls.call("dcopy", k * k, L, 1, G, 1)
-        if m:
-            calls.spmm(k, m, places, J, L, B)
-            calls.call("dsyrk", "L", "T", m, k, 1.0, B, k, 0.0, S, m)
-            self._weighed(calls, S)
-            if self.roots:
-                both, tau, work, half = np.zeros((k, m + k)), np.zeros(k), np.zeros(64 * k), "UT"
-                calls.call("transpose", m, k, B, both_rows := np.zeros((k, m)))
-                calls.call("dlacpy", "A", m, k, both_rows, m, both, m + k)
-                calls.call("dlaset", "A", k, k, 0.0, 1.0, both.reshape(-1)[m:], m + k)
-                calls.call("dgeqrf", m + k, k, both, m + k, tau, work, len(work), StridedArray(self.wrong, offset=2))
-                calls.call("dlacpy", "U", k, k, both, m + k, R, k)
-            else:
-                calls.call("dlaset", "A", k, k, 0.0, 1.0, R, k)
-                calls.call("dsyrk", "L", "N", k, m, 1.0, B, k, 1.0, R, k)
-                calls.call("dpotrf", "L", k, R, k, StridedArray(self.wrong, offset=2))
-            calls.call("dtrsm", "L", *half, "N", k, k, 1.0, R, k, G, k)
-        calls.call("dsyrk", "U", "T", k, k, 1.0, G, k, 0.0, P, k)
-        calls.call("symmetrise", k, P)
-        if m:
-            self._expected(calls)
-            calls.spmm(1, k, places[:, ::-1], J, StridedArray(self.z), right)
-            calls.call("dgemv", "N", k, k, -1.0, P, k, right, 1, 1.0, StridedArray(self.m), 1)
-            calls.call("trsm", 1, m, S, StridedArray(self.z))
+    def _smooth(self, covariances: bool) -> int:
+        """Smooth all time steps; the last one that reduces a variance too much, −1 if there is none."""
+        n, k = self.n, self.k
+        adjoint, covariance = np.zeros(k), np.zeros((k, k))
+        variances = np.ones((2, n, k))
+        last, calls = CallList(), CallList()
+        U, V = np.zeros((2, k, k))
+        if covariances:
+            calls.spmm(k, k, self.Phi_places, self.Phi, self.P, U)
+            calls.call("dgemm", "N", "N", k, k, k, 1.0, U, k, covariance, k, 0.0, V, k)
+        self._move(calls, adjoint)
+        for own in (last, calls):
+            if covariances:
+                if own is calls:
+                    self._carry(own, covariance)
+                if self.m:
+                    self._inform(own, covariance)
+                own.call("gather", len(self.noise), self.noise, covariance, StridedArray(self.adjoint, 1))
+        if covariances:
+            calls.call("dcopy", k, self.P, k + 1, StridedArray(variances[0]), 1)
+            calls.call("syrk_sub", k, k, U, V, self.P)
+            calls.call("symmetrise", k, self.P)
+            calls.call("dcopy", k, self.P, k + 1, StridedArray(variances[1]), 1)
+        for own in (last, calls):
+            self._observe(own, adjoint)
+        last.run(range(n - 1, n - 2, -1))
+        calls.run(range(n - 2, self.head - 1, -1))
+        before, after = variances
+        failed = np.flatnonzero(~(after * MAX_REDUCTION >= before).all(axis=1))
+        return int(failed[-1]) if len(failed) else -1
 
-    # ---- back --------------------------------------------------------------------------------------------------
+    def _move(self, calls: CallList, adjoint: np.ndarray) -> None:
+        """Calls for λ = Φᵀ λ and δ = m − P λ."""
+        k, later = self.k, np.zeros(self.k)
+        calls.call("dcopy", k, adjoint, 1, later, 1)
+        calls.spmm(1, k, self.Phi_places[:, ::-1], self.Phi, later, adjoint)
+        calls.call("dgemv", "N", k, k, -1.0, self.P, k, adjoint, 1, 1.0, self.mean, 1)
 
-    def _solved(self, P: np.ndarray) -> Solved:
-        least, logdet = float(np.vdot(self.z, self.z)), 2.0 * float(np.log(self.sizes).sum())
-        return Solved(self.m, P, self.later[1:], least, logdet)
+    def _observe(self, calls: CallList, adjoint: np.ndarray) -> None:
+        """Calls for λ + Jᵀ (r + J δ)."""
+        if self.m:
+            y = np.zeros(self.m)
+            calls.call("dcopy", self.m, self.r, 1, y, 1)
+            calls.spmm(1, self.m, self.J_places, self.J, self.mean, y, add=True)
+            calls.spmm(1, self.k, self.J_places[:, ::-1], self.J, y, adjoint, add=True)
 
-    def back(self) -> Solved | None:
-        """Go back, steps alone: through factors where readings came in through them. None if digits are lost."""
-        k, n, head = self.k, self.n, min(self.start, self.n)
-        own, calls, through, later, u = CallList(), CallList(), CallList(), np.zeros(k), np.zeros(k)
-        self._step(calls, later)
-        for x in (own, calls):
-            self._later(x, later)
-        if head < n:
-            own.run(range(n - 1, n - 2, -1))
-            calls.run(range(n - 2, head - 1, -1))
-        d, L, _, _ = self._moved(through)
-        through.call("dpotrs", "U", k, 1, L, k, d, k, np.zeros(1, dtype=np.intc))
-        through.spmm(1, k, self.x.Phi.places[:, ::-1], StridedArray(self.arrays[3]), d, u)
-        through.call("dgemv", "N", k, k, 1.0, StridedArray(self.P), k, u, 1, 1.0, StridedArray(self.m), 1)
-        through.run(range(min(head, n - 1) - 1, -1, -1))
-        if not self.roots and self._lost(min(head + 1, n)):
-            return None
-        return self._solved(self.P[:0])
-
-    def back_with_covariances(self, covariances: bool = True) -> Solved | None:
-        """Go back; None if digits are lost. covariances: those of all instants; else what Λ needs alone.
-
-        Through factors, where readings came in through them: K = P Φ^T (Φ P Φ^T + Q)⁻¹, A = P − K Φ P and
-        P ← A + (P₊ K^T − (A Φ^T)^T + K Q)^T K^T.
-        """
-        n, k, x, head, now = self.n, self.k, self.x, min(self.start, self.n), StridedArray(self.P)
-        kept = np.zeros((k, k))
-        F, noise, places = StridedArray(self.arrays[3]), StridedArray(self.arrays[4]), x.Phi.places
-        if not covariances and head < n:
-            return self._solved(self.P[:0]) if self._informed_back(0, covariances=False) else None
-        if head < n and not self._informed_back(head):
-            return None
-        calls, R = CallList(), np.zeros((k, k))
-        d, L, W, V = self._moved(calls)
-        if len(self.later):
-            self._compared(calls, L)
-        calls.call("dcopy", k * k, W, 1, R, 1)  # P Φ^T by columns, from which K
-        calls.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, R, k)
-        calls.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, R, k)
-        calls.call("transpose", k, k, R, V)  # by rows
-        calls.call("dgemv", "T", k, k, 1.0, V, k, d, 1, 1.0, StridedArray(self.m), 1)
-        calls.call("dgemm", "T", "N", k, k, k, 1.0, V, k, StridedArray(self.P, -1), k, 0.0, kept, k)
-        calls.call("dgemm", "T", "T", k, k, k, -1.0, V, k, W, k, 1.0, now, k)  # A, by columns
-        calls.spmm(k, k, places, F, now, R)
-        calls.call("daxpy", k * k, -1.0, R, 1, kept, 1)
-        calls.call("transpose", k, k, V, R)
-        calls.spmm(k, k, x.Q.places, noise, R, kept, add=True)
-        calls.call("dgemm", "N", "N", k, k, k, 1.0, kept, k, V, k, 1.0, now, k)
-        calls.run(range(min(head, n - 1) - 1, -1, -1))
-        if not self.roots and self._lost(min(head + 1, n)):
-            return None
-        return self._solved(self.P[: n if covariances else 0])
-
-    def told_after(self) -> np.ndarray | None:
-        """Go back; variances (N, m) that the unknowns give the readings after all of them, in units of their noise.
-
-        None if digits are lost.
-        """
-        told = np.zeros((self.n, self.rows))
-        return -told if self._informed_back(0, told, covariances=False) else None
-
-    def _informed_back(self, head: int, told: np.ndarray | None = None, covariances: bool = True) -> bool:
-        """Go back to an instant: δ, and P after all readings. False if digits are lost.
-
-        With Λ, the covariance of λ, and U = Φ P: P ← P − U^T Λ₊ U. Where readings take more than Λ keeps in digits, it
-        is P₋⁻¹ (P₋ − P) P₋⁻¹. told: see `_informed`. covariances: P of all instants, else only where Λ needs it.
-        """
-        n, k, x, now = self.n, self.k, self.x, StridedArray(self.P)
-        F, places = StridedArray(self.arrays[3]), x.Phi.places
-        variances = np.ones((2, n, k))  # before and after what comes later
-        later, (Later, U, V) = np.zeros(k), np.zeros((3, k, k))
-        strong = np.asarray((np.abs(self.told) > MOST_TOLD_BACK).any(axis=1))
-        strong[0] = False
-        lists = {}
-        for renewed in (False, True):
-            for last in (False, True):
-                calls = lists[renewed, last] = CallList()
-                spread = not last and (renewed or covariances)
-                if spread:
-                    calls.spmm(k, k, places, F, now, U)
-                    calls.call("dgemm", "N", "N", k, k, k, 1.0, U, k, Later, k, 0.0, V, k)
-                if not last:
-                    self._step(calls, later)
-                if not renewed or told is not None:
-                    if not last:
-                        self._turned_back(calls, Later)
-                    self._informed(calls, Later, told)
-                if spread:
-                    calls.call("dcopy", k, now, k + 1, StridedArray(variances[0]), 1)
-                    calls.call("syrk_sub", k, k, U, V, now)
-                    calls.call("symmetrise", k, now)
-                    calls.call("dcopy", k, now, k + 1, StridedArray(variances[1]), 1)
-                if renewed:
-                    self._renewed(calls, later, Later)
-                else:
-                    self._later(calls, later)
-                if len(self.later):
-                    calls.call("gather", len(self.noise), self.noise, Later, StridedArray(self.later))
-        lists[bool(strong[-1]), True].run(range(n - 1, n - 2, -1))
-        bounds = [n - 2, *(np.flatnonzero(np.diff(strong[head : n - 1]))[::-1] + head).tolist(), head - 1]
-        for first, last in itertools.pairwise(bounds):
-            lists[bool(strong[first]), False].run(range(first, last, -1))
-        return bool((variances[1] >= LEAST_LEFT * variances[0]).all()) and not self.wrong.any()
-
-    def _step(self, calls: CallList, later: np.ndarray) -> None:
-        """Calls for δ, and for Φ^T λ in place of λ."""
-        k, before = self.k, np.zeros(self.k)
-        calls.call("dcopy", k, later, 1, before, 1)
-        calls.spmm(1, k, self.x.Phi.places[:, ::-1], StridedArray(self.arrays[3]), before, later)
-        calls.call("dgemv", "N", k, k, -1.0, StridedArray(self.P), k, later, 1, 1.0, StridedArray(self.m), 1)
-
-    def _later(self, calls: CallList, later: np.ndarray) -> None:
-        """Calls that add what is read to λ, J^T (r + J δ)."""
-        if self.rows:
-            places, J, y = self.x.J.places, StridedArray(self.arrays[2]), np.zeros(self.rows)
-            calls.call("dcopy", self.rows, StridedArray(self.arrays[0]), 1, y, 1)
-            calls.spmm(1, self.rows, places, J, StridedArray(self.m), y, add=True)
-            calls.spmm(1, self.k, places[:, ::-1], J, y, later, add=True)
-
-    def _renewed(self, calls: CallList, later: np.ndarray, Later: np.ndarray) -> None:
-        """Calls for λ and Λ of an instant from its δ and P, and from those before its readings."""
-        k, F, (W, V, R) = self.k, StridedArray(self.arrays[3], 1), np.zeros((3, self.k, self.k))
-        calls.spmm(k, k, self.x.Phi.places, F, StridedArray(self.P, 1), W)
+    def _carry(self, calls: CallList, covariance: np.ndarray) -> None:
+        """Calls for Λ = Φᵀ Λ Φ, made symmetric."""
+        k, places, (W, V) = self.k, self.Phi_places[:, ::-1], np.zeros((2, self.k, self.k))
+        calls.spmm(k, k, places, self.Phi, covariance, W)
         calls.call("transpose", k, k, W, V)
-        self._sum(calls, F, StridedArray(self.arrays[4], 1), V, R)
-        calls.call("dpotrf", "L", k, R, k, StridedArray(self.wrong))
-        # by rows, L⁻¹ P L⁻^T and L⁻^T (1 − that) L⁻¹
-        calls.call("dcopy", k * k, StridedArray(self.P), 1, W, 1)
-        for x, y in ((W, V), (V, W)):
-            calls.call("trsm", k, k, R, x)
-            calls.call("transpose", k, k, x, y)
-        calls.call("dlaset", "A", k, k, 0.0, 1.0, Later, k)
-        calls.call("daxpy", k * k, -1.0, W, 1, Later, 1)
-        for x, y in ((Later, V), (V, Later)):
-            calls.call("dtrsm", "R", "L", "N", "N", k, k, 1.0, R, k, x, k)
-            calls.call("transpose", k, k, x, y)
-        calls.call("dcopy", k, StridedArray(self.before), 1, later, 1)
-        calls.call("daxpy", k, -1.0, StridedArray(self.m), 1, later, 1)
-        calls.call("dpotrs", "L", k, 1, R, k, later, k, np.zeros(1, dtype=np.intc))
+        calls.spmm(k, k, places, self.Phi, V, covariance)
+        calls.call("transpose", k, k, covariance, W)
+        calls.call("daxpy", k * k, 1.0, W, 1, covariance, 1)
+        calls.call("daxpy", k * k, -0.5, covariance, 1, covariance, 1)
 
-    def _compared(self, calls: CallList, L: StridedArray | np.ndarray) -> None:
-        """Calls for Λ of the next instant by its P before readings, of this factor, and after all of them."""
-        k, (E, Later) = self.k, np.zeros((2, self.k, self.k))
-        calls.call("dcopy", k * k, StridedArray(self.P, -1), 1, E, 1)
-        calls.call("dtrsm", "R", "U", "N", "N", k, k, 1.0, L, k, E, k)
-        calls.call("dtrsm", "L", "U", "T", "N", k, k, 1.0, L, k, E, k)
-        calls.call("dlaset", "A", k, k, 0.0, 1.0, Later, k)
-        calls.call("daxpy", k * k, -1.0, E, 1, Later, 1)
-        calls.call("dtrsm", "L", "U", "N", "N", k, k, 1.0, L, k, Later, k)
-        calls.call("dtrsm", "R", "U", "T", "N", k, k, 1.0, L, k, Later, k)
-        calls.call("gather", len(self.noise), self.noise, Later, StridedArray(self.later, -1))
-
-    def _turned_back(self, calls: CallList, Later: np.ndarray) -> None:
-        """Calls for Φ^T Λ Φ in place of Λ."""
-        k, places, F, (W, V) = (
-            self.k,
-            self.x.Phi.places[:, ::-1],
-            StridedArray(self.arrays[3]),
-            np.zeros((2, self.k, self.k)),
-        )
-        calls.spmm(k, k, places, F, Later, W)
-        calls.call("transpose", k, k, W, V)
-        calls.spmm(k, k, places, F, V, Later)
-        calls.call("transpose", k, k, Later, W)
-        calls.call("daxpy", k * k, 1.0, W, 1, Later, 1)
-        calls.call("daxpy", k * k, -0.5, Later, 1, Later, 1)
-
-    def _informed(self, calls: CallList, Later: np.ndarray, told: np.ndarray | None = None) -> None:
-        """Calls that add what is read to Λ: J^T (1 − K^T J^T) J + (1 − K J)^T Λ (1 − K J), K = P J^T.
-
-        told (N, m): receives −J P J^T of P after all readings.
-        """
-        k, m, places, J = self.k, self.rows, self.x.J.places, StridedArray(self.arrays[2])
-        if not m:
-            return
-        (K, B, X), (W, V), (D, E) = np.zeros((3, m, k)), np.zeros((2, k, k)), np.zeros((2, m, m))
-        Y = np.zeros((k, m))
-        calls.spmm(k, m, places, J, StridedArray(self.P), K)
-        calls.call("dgemm", "N", "N", k, m, k, 1.0, Later, k, K, k, 0.0, B, k)
-        calls.call("dgemm", "T", "N", m, m, k, 1.0, K, k, B, k, 0.0, D, m)
-        calls.call("transpose", m, k, K, Y)
-        calls.spmm(m, m, places, J, Y, E)
-        calls.call("daxpy", m * m, -1.0, E, 1, D, 1)
-        if told is not None:
-            calls.call("dcopy", m, D, m + 1, StridedArray(told), 1)
-        calls.call("daxpy", m, 1.0, np.ones(m), 1, D, m + 1)
-        # Λ − J^T (B − D J/2) − (B − D J/2)^T J
-        calls.spmm(m, k, places[:, ::-1], J, D, Y)
+    def _inform(self, calls: CallList, covariance: np.ndarray) -> None:
+        """Calls for Λ − Jᵀ B − Bᵀ J + Jᵀ D J, with B = K Λ and D = B Kᵀ + (L Lᵀ)⁻¹."""
+        k, m, places = self.k, self.m, self.J_places
+        (K, B, X), (W, V), D = np.zeros((3, m, k)), np.zeros((2, k, k)), np.zeros((m, m))
+        Y, L = np.zeros((k, m)), self.L
+        calls.spmm(k, m, places, self.J, self.P, K)
+        calls.call("dgemm", "N", "N", k, m, k, 1.0, covariance, k, K, k, 0.0, B, k)
+        calls.call("dlaset", "A", m, m, 0.0, 1.0, D, m)
+        calls.call("dtrsm", "L", "L", "N", "N", m, m, 1.0, L, m, D, m)
+        calls.call("dtrsm", "L", "L", "T", "N", m, m, 1.0, L, m, D, m)
+        calls.call("dgemm", "T", "N", m, m, k, 1.0, K, k, B, k, 1.0, D, m)
+        # Λ − Jᵀ (B − D J/2) − (B − D J/2)ᵀ J
+        calls.spmm(m, k, places[:, ::-1], self.J, D, Y)
         calls.call("transpose", k, m, Y, X)
         calls.call("daxpy", m * k, -0.5, X, 1, B, 1)
-        calls.spmm(k, k, places[:, ::-1], J, B, W)
+        calls.spmm(k, k, places[:, ::-1], self.J, B, W)
         calls.call("transpose", k, k, W, V)
-        calls.call("daxpy", k * k, -1.0, W, 1, Later, 1)
-        calls.call("daxpy", k * k, -1.0, V, 1, Later, 1)
-
-    def _moved(self, calls: CallList) -> tuple[np.ndarray, StridedArray | np.ndarray, np.ndarray, np.ndarray]:
-        """Calls for (what the next instant moves, the factor of its P before readings, Φ P, P Φ^T)."""
-        k, places, F = self.k, self.x.Phi.places, StridedArray(self.arrays[3])
-        d, (W, V, R) = np.zeros(k), np.zeros((3, k, k))
-        calls.call("dcopy", k, StridedArray(self.m, -1), 1, d, 1)
-        calls.call("daxpy", k, -1.0, StridedArray(self.before, -1), 1, d, 1)
-        calls.spmm(k, k, places, F, StridedArray(self.P), W)
-        calls.call("transpose", k, k, W, V)
-        if self.roots:
-            return d, StridedArray(self.factors, -1), W, V
-        self._sum(calls, F, StridedArray(self.arrays[4]), V, R)
-        calls.call("dcopy", k, R, k + 1, StridedArray(self.variances, -1), 1)
-        calls.call("dpotrf", "U", k, R, k, StridedArray(self.wrong, -1))
-        calls.call("dcopy", k, R, k + 1, StridedArray(self.pivots, -1), 1)
-        return d, R, W, V
-
-
-def _roots(Q: np.ndarray) -> np.ndarray:
-    """X (N − 1, …) with X^T X = Q. Raises SingularState that names the instant behind the first that has none."""
-    try:
-        return np.linalg.cholesky(Q).swapaxes(-1, -2)
-    except np.linalg.LinAlgError:
-        finite = np.isfinite(Q).all(axis=(-1, -2))
-        least = np.linalg.eigvalsh(np.where(finite[..., None, None], Q, 0.0)).min(axis=-1)
-        bad = (least <= 0.0).reshape(len(Q), -1).any(axis=1)
-        raise _lost(int(np.argmax(bad)) + 1) from None
-
-
-def rows_of(H: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(X (N, k, k), y (N, k)) with X^T X = H and X^T y = h, of H without negative eigenvalues but for rounding."""
-    size = np.sqrt(np.einsum("nii->ni", H))
-    size[size == 0.0] = 1.0
-    w, V = np.linalg.eigh(H / (size[:, :, None] * size[:, None, :]))
-    root = np.sqrt(np.maximum(w, 0.0))
-    along = (V.swapaxes(1, 2) @ (h / size)[..., None])[..., 0]
-    y = np.divide(along, root, out=np.zeros_like(along), where=root > 0.0)
-    return root[:, :, None] * V.swapaxes(1, 2) * size[:, None, :], y
-
-
-def _lost(t: int) -> SingularState:
-    return SingularState(
-        f"digits run out at instant {t}: its covariance has standard deviations too far apart. Give states that no "
-        "sensor tells a prior or a sensor, or noise that is not so small", states=(t,),
-    )  # fmt: skip
+        calls.call("daxpy", k * k, -1.0, W, 1, covariance, 1)
+        calls.call("daxpy", k * k, -1.0, V, 1, covariance, 1)

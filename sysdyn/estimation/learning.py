@@ -20,7 +20,7 @@ from sysdyn.estimation import process_noise
 from sysdyn.estimation.contact_detection import proposed
 from sysdyn.estimation.estimation_problem import EstimationProblem, encoders_of
 from sysdyn.estimation.gauss_newton import Smoother
-from sysdyn.estimation.kalman_smoother import Sweep
+from sysdyn.estimation.kalman_smoother import SmootherResult
 from sysdyn.estimation.linearization import Linearised
 from sysdyn.estimation.quantisation import unchanged
 from sysdyn.estimation.residuals import MeasurementData, StateResiduals, memory_slices
@@ -166,7 +166,7 @@ class Learning:
             own, self.estimation.kinematic, kappa, self.belief, self.estimation.gauge_directions, self.sizes
         )  # fmt: skip
         least = equations.about(path, readings)
-        solved = equations.sweep(least, covariances=True, later=True)
+        solved = equations.sweep(least, covariances=True)
         path = equations.moved(least, solved.step, readings)
         objective = equations.about(path, readings).objective
         scale = sum(
@@ -183,7 +183,7 @@ class Learning:
         return Point(x, likelihood, after, np.concatenate([np.zeros(0), *told]), path)
 
     def _of_sensors(
-        self, path: StateTrajectory, readings: MeasurementData, solved: Sweep
+        self, path: StateTrajectory, readings: MeasurementData, solved: SmootherResult
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """(expected squares over their variance (m,), effective number of readings (m,)) of each sensor.
 
@@ -204,20 +204,22 @@ class Learning:
             for s, (E, told, n) in total.items()
         ]
 
-    def _of_drifts(self, path: StateTrajectory, solved: Sweep) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _of_drifts(self, path: StateTrajectory, solved: SmootherResult) -> list[tuple[np.ndarray, np.ndarray]]:
         own, found = self.estimation.layout, []
         left, walk = own.bias_transition(np.diff(path.t))
         for s in self.drifts:
             ratios = []
             for k in range(own.biases[s].place.start, own.biases[s].place.stop):
                 column = np.array(own.n_states + k)
-                told = walk[:, k] * solved.covariances.later(column, column)
+                told = walk[:, k] * solved.covariances.adjoint(column, column)
                 step = (path.biases[1:, k] - left[:, k] * path.biases[:-1, k]) ** 2 / walk[:, k]
                 ratios.append((np.mean(step + 1.0 - told), np.sum(np.clip(told, 0.0, 1.0) ** 2)))
             found.append((np.array([x for x, _ in ratios]), np.array([x for _, x in ratios])))
         return found
 
-    def _of_motion(self, path: StateTrajectory, kappa: np.ndarray, solved: Sweep) -> tuple[np.ndarray, np.ndarray]:
+    def _of_motion(
+        self, path: StateTrajectory, kappa: np.ndarray, solved: SmootherResult
+    ) -> tuple[np.ndarray, np.ndarray]:
         learnt = np.zeros(len(kappa), dtype=bool)
         for g in self.groups:
             learnt[g] = True

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.estimation import beside, kalman_smoother, process_noise
+from sysdyn.estimation import kalman_smoother, process_noise
 from sysdyn.estimation.covariances import Covariances
 from sysdyn.estimation.ekf import GaussianState
 from sysdyn.estimation.gauge_freedom import Unseen, settled
+from sysdyn.estimation.kalman_smoother import BufferPool, ParallelChains, SmootherResult, Sparse
 from sysdyn.estimation.residuals import (
     EXACT_SHARE,
     DynamicsResiduals,
@@ -31,10 +32,10 @@ class Least:
     path: StateTrajectory
     objective: float
     rows: list[tuple[np.ndarray, np.ndarray]]
-    chain: Callable[[], list[beside.ParallelChains]]
+    chain: Callable[[], list[ParallelChains]]
 
     @cached_property
-    def parts(self) -> list[beside.ParallelChains]:
+    def parts(self) -> list[ParallelChains]:
         """The chain, once it is needed: many paths are tried for their objective alone."""
         return self.chain()
 
@@ -73,7 +74,7 @@ class Linearised:
     raised: np.ndarray | None = None
     _known_transitions: tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]] | None = None
     _known_errors: tuple[StateTrajectory, np.ndarray] | None = None
-    _room: kalman_smoother.Room = field(default_factory=kalman_smoother.Room)
+    _pool: BufferPool = field(default_factory=BufferPool)
 
     @cached_property
     def _parts(self) -> list[_ChainIndices]:
@@ -141,16 +142,16 @@ class Linearised:
         if own.n_biases:
             total += float((np.square(e[:, n:]) / own.bias_transition(dt)[1]).sum())
 
-        def parts() -> list[beside.ParallelChains]:
+        def parts() -> list[ParallelChains]:
             made = []
             for x, (phi, noise) in zip(self._parts, self._transitions(path), strict=True):
                 r = _chosen([y for y, _ in found], x.rows)
-                J = beside.Sparse(_chosen([y for _, y in found], x.entries), x.places)
+                J = Sparse(_chosen([y for _, y in found], x.entries), x.places)
                 if raised is not None:
                     noise = noise * self._factor(x, raised)
                 P = start[x.columns[:, :, None], x.columns[:, None, :]]
-                Phi, Q = beside.Sparse(phi, x.Phi[1]), beside.Sparse(noise, x.Q[1])
-                made.append(beside.ParallelChains(x.columns, J, r, Phi, -e[:, x.columns], Q, -away[x.columns], P))
+                Phi, Q = Sparse(phi, x.Phi[1]), Sparse(noise, x.Q[1])
+                made.append(ParallelChains(x.columns, J, r, Phi, -e[:, x.columns], Q, -away[x.columns], P))
             return made
 
         return Least(path, total, found, parts)
@@ -206,24 +207,20 @@ class Linearised:
         exact = 1.0 / (EXACT_SHARE * np.where(np.isfinite(least), least, 1.0))
         return np.where(lines.exact, exact, 1.0)
 
-    def sweep(
-        self, least: Least, covariances: bool = False, later: bool = False, last: bool = False
-    ) -> kalman_smoother.Sweep:  # fmt: skip
-        """The step of Gauss-Newton from there, and covariances if asked for; see `kalman_smoother.sweep`."""
-        return kalman_smoother.sweep(
-            least.parts, len(least.path), self.layout.size, covariances, later, self._room, last
-        )
+    def sweep(self, least: Least, covariances: bool = False, last: bool = False) -> SmootherResult:
+        """The step of Gauss-Newton from there, and covariances if asked for; see `kalman_smoother.smooth`."""
+        size = self.layout.size
+        return kalman_smoother.smooth(least.parts, len(least.path), size, covariances, last, self._pool)
 
     def told_after(self, least: Least, source: StateResiduals | DynamicsResiduals, rows: np.ndarray) -> np.ndarray:
         """Variances (N, rows) of these rows of a source at the least near there, in units of their noise."""
+        covariances, found = self.covariances(least), np.zeros((len(least.path), len(rows)))
         at = [x is source for x in self.sources].index(True)
-        found = np.zeros((len(least.path), len(source.exact)))
-        for x, part in zip(self._parts, least.parts, strict=True):
-            own = x.rows[at]
-            if np.isin(own, rows).any():
-                before = sum(y.shape[1] for y in x.rows[:at])
-                found[:, own] = kalman_smoother.told_after(part, self._room)[:, :, before : before + own.shape[1]]
-        return found[:, rows]
+        for part in memory_slices(len(least.path), source):
+            J = Sparse(least.rows[at][1][part], source.places.T).dense(len(source.exact), self.layout.size)[:, rows]
+            P = covariances.part(part).dense()
+            found[part] = np.einsum("nij,nij->ni", J @ P, J)
+        return found
 
     def moved(self, least: Least, step: np.ndarray, readings: MeasurementData) -> StateTrajectory:
         """The path after a step (N, unknowns) from there, nearer to what the step foretells where that costs nothing.

@@ -11,6 +11,7 @@ from sysdyn.estimation import kalman_smoother
 from sysdyn.estimation.covariances import Covariances
 from sysdyn.estimation.ekf import GaussianState
 from sysdyn.estimation.estimation_problem import EstimationProblem
+from sysdyn.estimation.kalman_smoother import ParallelChains, Sparse
 from sysdyn.estimation.outliers import Event, snooped
 from sysdyn.estimation.residuals import EXACT_SHARE, LinearizedResiduals, MeasurementData, memory_slices
 from sysdyn.estimation.run import Run
@@ -116,10 +117,12 @@ def with_biases(
     """
     own, s, n = estimation.layout, estimation.slow_biases, len(path)
     m, places = len(s), s - own.n_states
-    Phi, Q = (x[:, places, None] * np.eye(m) for x in own.bias_transition(np.diff(path.t)))
+    decay, variance = (x[:, None, places] for x in own.bias_transition(np.diff(path.t)))
+    diagonal = np.argwhere(np.eye(m))
     first = covariances.part(slice(0, 1)).dense()[0][s[:, None], s]
-    H, h, step, P_now = np.zeros((n, m, m)), np.zeros((n, m)), np.zeros((n, m)), np.zeros((0, m, m))
+    step, P_now = np.zeros((n, m)), np.zeros((0, m, m))
     for _ in range(ROUNDS_OF_BIASES):
+        white = []
         for part in memory_slices(n, estimation.dynamics):
             P = covariances.part(part).dense()
             G = _gains(P, s)
@@ -132,14 +135,17 @@ def with_biases(
             shown = J @ G
             S = J @ _with_biases_of(P, s, np.zeros((m, m))) @ J.swapaxes(1, 2) + np.eye(J.shape[1])
             r = r - (shown @ step[part, :, None])[..., 0]
-            both = shown.swapaxes(1, 2) @ np.linalg.solve(S, np.concatenate([shown, r[..., None]], axis=2))
-            H[part], h[part] = both[:, :, :-1], both[:, :, -1]
-        solved = kalman_smoother.solve(
-            kalman_smoother.DenseChain(H, h, Phi, np.zeros((n - 1, m)), Q, np.zeros(m), first), covariances=True
-        )
-        step, P_now = solved.step, solved.P
+            white.append(np.linalg.solve(np.linalg.cholesky(S), np.concatenate([shown, r[..., None]], axis=2)))
+        J, r = np.split(np.concatenate(white), [m], axis=2)
+        chain = ParallelChains(
+            np.arange(m)[None], Sparse(J.reshape(n, 1, -1), np.argwhere(np.ones(J.shape[1:]))), r.reshape(n, 1, -1),
+            Sparse(decay, diagonal), np.zeros((n - 1, 1, m)), Sparse(variance, diagonal), np.zeros((1, m)), first[None],
+        )  # fmt: skip
+        solved = kalman_smoother.smooth([chain], n, m, covariances=True)
+        step, P_now = solved.step, solved.covariances.dense()
     # about the path that is returned: H (step + δ) + h
-    told = Told(s, H, h + (H @ step[..., None])[..., 0])
+    H = J.swapaxes(1, 2) @ J
+    told = Told(s, H, (J.swapaxes(1, 2) @ r + H @ step[..., None])[..., 0])
     columns = covariances.together(s)
     moved, dense = np.zeros((n, own.size)), np.zeros((n, len(columns), len(columns)))
     for part in memory_slices(n, estimation.dynamics):

@@ -151,7 +151,7 @@ def _later(path: StateTrajectory, covariances: Covariances) -> np.ndarray:
     p, nv = path.layout.motion.order, path.layout.model.nv
     own = np.arange(p * nv).reshape(p, nv)
     first, second = (np.broadcast_to(x, (p, p, nv)) for x in (own[:, None], own))
-    return covariances.later(first, second)
+    return covariances.adjoint(first, second)
 
 
 def jumps(
@@ -172,7 +172,7 @@ def jumps(
         variance = np.broadcast_to((BY_MEDIAN * np.median(np.abs(slope), axis=0)) ** 2, slope.shape)
     else:
         velocity = motion.model.nv + np.arange(motion.model.nv)
-        variance = covariances.later(velocity, velocity)
+        variance = covariances.adjoint(velocity, velocity)
         variance = np.where(variance > UNTOLD_JUMP * weight[:, 1, 1, None] / density**2, variance, 0.0)
     return slope, np.where(variance > 0.0, np.sqrt(variance), np.inf)
 

@@ -133,7 +133,7 @@ def test_a_step_that_turns_and_shifts_the_robot_in_the_world_does_what_it_forete
     plain, own = path.retract(swept.step), equations.moved(least, swept.step, other)
     states = equations.sources[0]
     np.testing.assert_allclose(states.linearize(own, other).r, states.linearize(plain, other).r, rtol=0, atol=1e-10)
-    away = [equations.about(x, other).objective - swept.least for x in (plain, own)]
+    away = [equations.about(x, other).objective - swept.min_cost for x in (plain, own)]
     assert away[0] > 1e4 and away[1] < 0.1 * away[0]
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sysdyn.estimation.kalman_smoother import ParallelChains, Sweep
+from sysdyn.estimation.kalman_smoother import ParallelChains, SmootherResult
 
 
 class Rival:
     """The chain of these parts, N instants with `size` unknowns; found: of sysdyn, whose deviations are the units."""
 
-    def __init__(self, parts: list[ParallelChains], size: int, found: Sweep):
+    def __init__(self, parts: list[ParallelChains], size: int, found: SmootherResult):
         import gtsam
 
         self.gtsam, self.graph = gtsam, gtsam.GaussianFactorGraph()
