@@ -55,13 +55,13 @@ def _read(model: Model, source: str | Path) -> dict[str, np.ndarray]:
         table = read_table(file, columns.of_array)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LogWarning)  # ignored columns
-            used, numbers = columns.matched(table, str(file))
-        x = np.vstack([np.empty((0, len(used))), *table.chunks(columns.kinds(used, numbers))])
+            used = columns.matched(table, str(file))
+        x = np.vstack([np.empty((0, len(used))), *table.chunks({j: c.kinds for j, c in used.items()})])
         part = {}
         for name, group in ((TIME, TIME), ("q", "q"), ("tau", value_group("tau")), ("fx", value_group("fx"))):
-            every = [n for n, (g, _) in enumerate(columns.group) if g == group]
-            at = {columns.group[n][1]: k for k, n in enumerate(numbers) if n in every}
-            missing = [columns.names[n] for n in every if columns.group[n][1] not in at]
+            every = [c for c in columns.columns if c.group == group]
+            at = {c.index: k for k, c in enumerate(used.values()) if c.group == group}
+            missing = [c.name for c in every if c.index not in at]
             if at and missing and name != "fx":  # missing wrenches are zero
                 raise InvalidInput(f"{file} lacks the columns {few(missing, 12)}")
             if at:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.data.columns import STATES, TIME, LogColumns
+from sysdyn.data.columns import STATES, TIME, Column, LogColumns
 from sysdyn.data.differentiation import FLAT, HALF, WINDOW, velocities
 from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, check_among, checked_path, few, warn
 from sysdyn.files.tables import ROWS, Table, read_table
@@ -26,10 +26,6 @@ from sysdyn.online.solver import Solver
 MISSING = ("raise", "skip", "sensor")
 # Sources of velocities: columns, or the positions.
 VELOCITIES = ("logged", "difference")
-# States at which linear velocities of a base are changed by about 1 m/s, their seed, and change of the outputs, as a
-# share of the greatest of a state, that does not count (chosen: of torques of an iCub rounding is 5e-15, and 2e-9 are
-# left where the acceleration of the base has a wide prior).
-UNREAD_AT, UNREAD_SEED, SAME_OUTPUT = 4, 7, 1e-7
 # Greatest time [s] accepted: seconds since 1970 come to it in 5138, milliseconds did in 1973.
 LATEST = 1e11
 
@@ -83,20 +79,24 @@ class Summary:
 class _File:
     """An open file of a log, `where` in messages.
 
-    used: columns of the table, by number; numbers: the column of the problem that each is; lacking: those of q̇.
-    unread: switchable measurements without columns of values, and without a value that holds for all states.
+    used {number of the table's column: column of the problem}; lacking: columns of q̇ that follow from q. unread:
+    switchable measurements without columns of values, and without a value that holds for all states.
     """
 
     where: str
     table: Table
-    used: list[int]
-    numbers: list[int]
-    lacking: list[int]
+    used: dict[int, Column]
+    lacking: list[Column]
     unread: list[str]
 
-    def name(self, j: int) -> str:
-        """The name of a used column."""
-        return self.table.header[self.used[j]]
+    @property
+    def groups(self) -> list[str]:
+        """Arrays of the used columns."""
+        return [column.group for column in self.used.values()]
+
+    def name(self, k: int) -> str:
+        """The name of the k-th used column."""
+        return self.table.header[[*self.used][k]]
 
 
 class Log:
@@ -161,17 +161,19 @@ class Log:
         if len(self.files) > 1 and not isinstance(file, Path):
             where = f"part {k + 1} of the log"
         table = read_table(file, self.columns.of_array, self.rows, unsynchronised=not self._exact)
-        used, numbers = self.columns.matched(table, where, self.told)
-        group, unused = self.columns.group, self.columns.unused
-        lacking = [n for n, x in enumerate(group) if x[0] == "qd" and n not in numbers and x not in unused]
-        groups = {group[n][0] for n in numbers}
+        used = self.columns.matched(table, where, self.told)
+        lacking = [
+            c for c in self.columns.columns
+            if c.group == "qd" and c not in used.values() and ("qd", c.index) not in self.columns.unused
+        ]  # fmt: skip
+        groups = {column.group for column in used.values()}
         unread = [
             x for x, m in self._switchable.items()
             if x not in self.values and value_group(x) not in groups and m.switchable
             and not isinstance(m, Stance) and (self._exact or x not in self.problem.opposites)
         ]  # fmt: skip
         self._tell_off(where, table, [x for x in unread if switch_group(x) not in groups])
-        return _File(where, table, used, numbers, lacking, unread)
+        return _File(where, table, used, lacking, unread)
 
     def _tell_off(self, where: str, table: Table, names: list[str]) -> None:
         """Warn, once, of the switchable measurements without columns, which are off."""
@@ -198,7 +200,7 @@ class Log:
     def _blocks(self, file: _File) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(used columns (n, columns), rows (n,)) of the states to solve, n > 0."""
         done = 0
-        for x in file.table.chunks(self.columns.kinds(file.used, file.numbers)):
+        for x in file.table.chunks({j: column.kinds for j, column in file.used.items()}):
             rows = np.arange(done + 1, done + len(x) + 1)
             done += len(x)
             keep = self._kept(file, x, rows)
@@ -210,10 +212,9 @@ class Log:
 
         A row goes on when those after it that it needs have come; those before it that others need are kept.
         """
-        groups = [self.columns.group[n] for n in file.numbers]
-        t_at = groups.index((TIME, 0))
-        q_at = {k: at for at, (x, k) in enumerate(groups) if x == "q"}  # of what matters
-        freedoms = [self.columns.group[n][1] for n in file.lacking]
+        t_at = file.groups.index(TIME)
+        q_at = {c.index: at for at, c in enumerate(file.used.values()) if c.group == "q"}  # of what matters
+        freedoms = [c.index for c in file.lacking]
         x, rows, done, end = np.empty((0, len(file.used))), np.empty(0, dtype=int), 0, False
         while not end:
             block = next(blocks, None)
@@ -238,7 +239,7 @@ class Log:
             return
         self.told.add(VELOCITIES[1])
         step = float(np.median(np.diff(t)))
-        lacking = few([self.columns.names[n] for n in file.lacking], 12)
+        lacking = few([c.name for c in file.lacking], 12)
         warn(
             f"{file.where} lacks {lacking}: q̇ follows from q by parabolas over {WINDOW} rows "
             f"({2 * HALF * step:.3g} s), with a group delay of 0 s (of a causal filter: {HALF * step:.3g} s); motions "
@@ -264,7 +265,7 @@ class Log:
     def _gaps(self, file: _File, x: np.ndarray) -> np.ndarray:
         """(n, columns) bool: values that are missing and not switched off by a column active:NAME."""
         gaps = np.isnan(x)
-        groups = [self.columns.group[n][0] for n in file.numbers]
+        groups = file.groups
         for name in self._switchable:
             if switch_group(name) in groups:
                 on = x[:, groups.index(switch_group(name))] != 0.0
@@ -274,7 +275,7 @@ class Log:
 
     def _check_gaps(self, file: _File, gaps: np.ndarray, rows: np.ndarray) -> None:
         """Raise FileError for a missing value that no switch stands for."""
-        groups = [group_of(self.columns.group[n][0]) for n in file.numbers]
+        groups = [group_of(x) for x in file.groups]
         switched = np.array([g.role == VALUE and g.name in self._switchable for g in groups])
         allowed = switched if self.missing == "sensor" else np.zeros(len(groups), dtype=bool)
         wrong = np.argwhere(gaps & ~allowed)
@@ -292,11 +293,10 @@ class Log:
 
     def _chunk(self, file: _File, x: np.ndarray, rows: np.ndarray) -> Chunk:
         arrays: dict[str, np.ndarray] = {}
-        for j, n in enumerate([*file.numbers, *file.lacking]):
-            group, k = self.columns.group[n]
-            if group not in arrays:
-                arrays[group] = np.zeros((len(x), self.columns.sizes[group]))
-            arrays[group][:, k] = x[:, j]
+        for j, column in enumerate([*file.used.values(), *file.lacking]):
+            if column.group not in arrays:
+                arrays[column.group] = np.zeros((len(x), self.columns.sizes[column.group]))
+            arrays[column.group][:, column.index] = x[:, j]
         active = {}
         for name in [x for x in self._switchable if value_group(x) in arrays]:
             gaps = np.isnan(arrays[value_group(name)])
@@ -358,40 +358,14 @@ class Log:
 
 
 def _unused(solver: Solver) -> set[tuple[str, int]]:
-    """Places ("q", k) and ("qd", k) that no result depends on, such as the position of a floating base.
+    """Places ("q", k) and ("qd", k) that the program does not read, such as the position of a floating base.
 
-    The program does not read them; or they are linear velocities of a base, which are in every velocity and cancel, so
-    that outputs at random inputs do not change. Standard deviations depend on positions alone. Quaternions are asked
-    for: zeros would be no rotation.
+    Quaternions are needed nevertheless, as zeros are no rotation.
     """
     program, model = solver.executable.program, solver.problem.model
-    turning = {("q", k) for _, part in model.quaternions for k in range(*part.indices(model.nq))}
+    quaternions = {("q", k) for _, part in model.quaternions for k in range(*part.indices(model.nq))}
     used = {x: program.used_inputs[program.inputs.slices[x]] for x in ("q", "qd")}
-    found = {(x, k) for x in used for k in np.flatnonzero(~used[x]).tolist()} - turning
-    linear = {k for i, joint in enumerate(model.joints) if joint.nv == 6 and model.parent[i] < 0
-              for k in range(*model.v_slice(i).indices(model.nv)[:2])[3:] if used["qd"][k]}  # fmt: skip
-    if not linear:
-        return found
-    q, qd, _ = model.random_state(seed=UNREAD_SEED, batch=UNREAD_AT)
-    rng, states = np.random.default_rng(UNREAD_SEED), {"q": q, "qd": qd}
-    for name, group in solver.problem.inputs.items():
-        if name not in states:
-            drawn = group_of(name).role == VALUE or group.default is None
-            states[name] = rng.standard_normal((UNREAD_AT, group.size)) if drawn else group.require_default()
-    before = _outputs(solver, states)
-    for k in linear:
-        moved = qd.copy()
-        moved[:, k] += rng.standard_normal(UNREAD_AT)
-        change = np.abs(_outputs(solver, {**states, "qd": moved}) - before).max(axis=1)
-        if (change <= SAME_OUTPUT * np.abs(before).max(axis=1)).all():
-            found.add(("qd", k))
-    return found
-
-
-def _outputs(solver: Solver, states: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(n, m) all outputs of the program at some states; not finite if it has none there."""
-    outputs, _ = solver.executable.results({x: np.ascontiguousarray(y) for x, y in states.items()}, UNREAD_AT)
-    return np.concatenate([np.reshape(x, (UNREAD_AT, -1)) for x in outputs.values()], axis=1)
+    return {(x, k) for x in used for k in np.flatnonzero(~used[x]).tolist()} - quaternions
 
 
 def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float, increasing: bool = False) -> None:

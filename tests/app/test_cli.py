@@ -303,7 +303,7 @@ def test_columns_have_other_names_in_files(tmp_path):
         '[columns]\n"/joint_states/position[0]" = "q.joint0"\nelbow = "q:joint1"\n'
     )
     names.write_text('wrist = "q.joint2"\n"ambient" = ""\n')
-    header = ["time", "/joint_states/position[0]", "elbow", "wrist", *(f"qd.joint{k}" for k in range(3))]
+    header = ["t", "/joint_states/position[0]", "elbow", "wrist", *(f"qd.joint{k}" for k in range(3))]
     header += [*(f"qdd:joint{k}" for k in range(3)), "ambient", "comment"]
     x = np.random.default_rng(0).standard_normal((3, 10))
     x[:, 0] = [0.0, 0.1, 0.2]

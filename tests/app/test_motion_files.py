@@ -10,7 +10,7 @@ from sysdyn.app.motion_files import read_motion
 from sysdyn.data.states import write_states
 
 MODEL = sd.chain(2, seed=0)  # joints joint0, joint1; bodies body0, body1
-LOG = "time,q.joint0,q.joint1 [rad],qd.joint0\n0.1,1,2,0\n0.2,3,4,0\n0.3,5,6,0\n"
+LOG = "t,q.joint0,q.joint1 [rad],qd.joint0\n0.1,1,2,0\n0.2,3,4,0\n0.3,5,6,0\n"
 ESTIMATES = "t,tau:joint0,tau:joint1,std:tau:joint0,fx:body1.fz,ok\n0.1,10,20,1,7,1\n0.3,30,40,1,8,1\n"
 
 

@@ -27,8 +27,8 @@ def write_parts(folder: Path) -> None:
     """Partitions of a log without velocities, with a column that nobody knows, and gaps."""
     parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     rng = np.random.default_rng(0)
-    names = ["q.joint0", "q.joint1", "motors.tau(joint0)", "motors.tau(joint1)"]
-    names += ["encoders.qdd(joint0)", "encoders.qdd(joint1)", "comment"]
+    names = ["q.joint0", "q.joint1", "motors: tau(joint0)", "motors: tau(joint1)"]
+    names += ["encoders: qdd(joint0)", "encoders: qdd(joint1)", "comment"]
     for part in range(PARTS):
         x = rng.uniform(-1.0, 1.0, (ROWS, len(names)))
         x[::100, 2] = np.nan

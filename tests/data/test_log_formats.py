@@ -278,7 +278,7 @@ def test_measurements_of_ones_own_have_columns_without_units(tmp_path):
 
     problem = sd.Problem(sd.chain(2), [Gauge(), sd.ExternalWrench()])
     table = {name: x for name, x in columns().items() if "q" in name}
-    path = write_csv(tmp_path / "s.csv", {**table, "gauge: left": X[:, 5], "gauge.right [V]": X[:, 6]})
+    path = write_csv(tmp_path / "s.csv", {**table, "gauge: left": X[:, 5], "gauge: right [V]": X[:, 6]})
     np.testing.assert_array_equal(read_states(path, problem).arrays["y"]["gauge"], X[:, 5:7])
 
 

@@ -151,7 +151,7 @@ def test_labels_tables_and_logs(arm):
     assert frame.attrs["units"][f"push:{arm.body_names[0]}.nx"] == "N m"
     np.testing.assert_array_equal(found["drive", arm.joint_names[2]], x[:, arm.v_slice(2)])
     assert ("drive", "(3, 7)") in [row[:2] for row in found.tables()[0].rows] and "motors" in problem._repr_html_()
-    named = {name: columns.units[k] for k, name in enumerate(columns.names)}
+    named = {c.name: c.unit for c in columns.columns}
     assert named[f"drive: drive({arm.joint_names[0]})"] in ("N m", "N")
     data = pandas.DataFrame(
         np.hstack([np.arange(3)[:, None], q, qd, tau, x, w.reshape(3, -1)]),
