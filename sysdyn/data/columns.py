@@ -149,10 +149,10 @@ class LogColumns:
         labels = [label for x in ("q", "qd") for label in QUANTITY[x].labels(self.problem.model)]
         return {x for label in labels for x in (label, label.replace(":", ".", 1))}
 
-    def matched(self, table: Table, where: str, told: set[str] | None = None) -> dict[int, Column]:
+    def matched(self, table: Table, where: str, warned: set[str] | None = None) -> dict[int, Column]:
         """{number of a table's column: column here} of those that the problem uses.
 
-        Those of unknown names are ignored with one LogWarning, except for names in `told`. Raises InvalidInput for
+        Those of unknown names are ignored with one LogWarning, except for names in `warned`. Raises InvalidInput for
         names that occur twice, wrong units, and missing columns.
         """
         used: dict[Column, int] = {}
@@ -170,11 +170,11 @@ class LogColumns:
                 raise InvalidInput(f"{where}: the column {column.label or column.name!r} occurs twice")
             elif self._timed or column.group != TIME:
                 used[column] = j
-        ignored = [x for x in self._by_quantity(unknown, used) if x not in (told or ())]
+        ignored = [x for x in self._by_quantity(unknown, used) if x not in (warned or ())]
         self._check_missing(used, ignored, where)
         if ignored:
-            if told is not None:
-                told.update(ignored)
+            if warned is not None:
+                warned.update(ignored)
             warn(f"{where}: left out what this problem does not know: {', '.join(ignored)}", LogWarning)
         return {j: column for column, j in used.items()}
 

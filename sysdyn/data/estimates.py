@@ -35,8 +35,8 @@ def estimate_log(
     """Estimate every state of a log, and write the estimates to `out` (.csv, .npz, .parquet, .h5) chunk by chunk.
 
     Columns of the file: t, the positions q:l_knee and so on, then tau:l_knee and so on, std:tau:l_knee where something
-    is noisy, and ok where states may stay unsolved; a .npz file has arrays t, q, tau (N, nv), std:tau …. seen: told of
-    each chunk, as `Bands` is.
+    is noisy, and ok where states may stay unsolved; a .npz file has arrays t, q, tau (N, nv), std:tau ….
+    seen: called with the estimates of each chunk.
     scheduler: address of a Dask scheduler, whose workers see the files of the log under the same names, each a task.
     Memory does not grow with the log. Raises as `Log` does.
     """
@@ -95,10 +95,10 @@ def _gathered(log: Log, solver: Solver, client: Any) -> Iterator[Estimates]:
         while files and len(waiting) < AHEAD * max(1, sum(client.nthreads().values())):
             file = files.popleft()
             file = file.absolute() if isinstance(file, Path) else file
-            waiting.append(client.submit(_part, shared, file, log.options, set(log.told), pure=False))
-        found, summary, told, messages = waiting.popleft().result()
-        if told - log.told:
-            log.told |= told
+            waiting.append(client.submit(_part, shared, file, log.options, set(log.warned), pure=False))
+        found, summary, warned, messages = waiting.popleft().result()
+        if warned - log.warned:
+            log.warned |= warned
             for message in messages:
                 warn(message, LogWarning)
         for name, count in vars(summary).items():
@@ -114,11 +114,11 @@ def _same(x: Solver) -> Solver:
 
 
 def _part(
-    solver: Solver, file: Any, options: Mapping[str, Any], told: set[str]
+    solver: Solver, file: Any, options: Mapping[str, Any], warned: set[str]
 ) -> tuple[list[Estimates], Summary, set[str], list[str]]:
     """(estimates of a file of a log, their tally, warnings given now or before, messages of warnings)."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LogWarning)
-        log = Log(file, solver, **options, told=told)
+        log = Log(file, solver, **options, warned=warned)
         found = list(log.estimates(solver))
-    return found, log.summary, log.told, [str(x.message) for x in caught]
+    return found, log.summary, log.warned, [str(x.message) for x in caught]

@@ -112,7 +112,7 @@ class Log:
     columns     {name in the file: name here, or "" for what is to be left out}
     velocities  "logged", or "difference": q̇ that is not logged follows from q, see `sysdyn.data.differentiation`
     timed       whether there are times; False: t is NaN
-    told        what was warned of already
+    warned      warnings that were given before
     states      "exact", or "unknown": q and q̇ are measured by sensors of the state. Every measurement with noise may
                 then have gaps, as of sensors at different rates: NaN is a component that was not measured (`missing`
                 and `velocities` do not matter), and times increase from row to row
@@ -125,7 +125,7 @@ class Log:
     def __init__(
         self, source: Any, solver: Solver | Problem, values: Mapping[str, np.ndarray] | None = None,
         missing: str = "raise", *, rows: int = ROWS, columns: Mapping[str, str] | None = None,
-        velocities: str = "logged", timed: bool = True, told: set[str] | None = None, states: str = STATES[0],
+        velocities: str = "logged", timed: bool = True, warned: set[str] | None = None, states: str = STATES[0],
     ):  # fmt: skip
         choices = (("missing", missing, MISSING), ("velocities", velocities, VELOCITIES), ("states", states, STATES))
         for what, given, valid in choices:
@@ -148,7 +148,7 @@ class Log:
         # a solver with omitted measurements reads more than its program
         unused = _unused(solver) if type(solver) is Solver else ()
         self.columns = LogColumns(self.problem, self.values, columns, timed, free, states, unused)
-        self.told = told if told is not None else set()
+        self.warned = warned if warned is not None else set()
         self._switchable = self.columns.optional
         self._first = self._opened(0)
         self.summary = Summary()
@@ -161,7 +161,7 @@ class Log:
         if len(self.files) > 1 and not isinstance(file, Path):
             where = f"part {k + 1} of the log"
         table = read_table(file, self.columns.of_array, self.rows, unsynchronised=not self._exact)
-        used = self.columns.matched(table, where, self.told)
+        used = self.columns.matched(table, where, self.warned)
         lacking = [
             c for c in self.columns.columns
             if c.group == "qd" and c not in used.values() and ("qd", c.index) not in self.columns.unused
@@ -177,9 +177,9 @@ class Log:
 
     def _tell_off(self, where: str, table: Table, names: list[str]) -> None:
         """Warn, once, of the switchable measurements without columns, which are off."""
-        off = [x for x in names if f"off:{x}" not in self.told]
+        off = [x for x in names if f"off:{x}" not in self.warned]
         if off:
-            self.told.update(f"off:{x}" for x in off)
+            self.warned.update(f"off:{x}" for x in off)
             warn(
                 f"{where} has no columns of {', '.join(map(repr, off))}: off in all its states; it has "
                 f"{few(table.header, 12)}. A column 'active: {off[0]}' says where one is on without a value of its own",
@@ -235,9 +235,9 @@ class Log:
 
     def _tell(self, file: _File, t: np.ndarray) -> None:
         """Warn, once, of velocities that are not measured."""
-        if VELOCITIES[1] in self.told:
+        if VELOCITIES[1] in self.warned:
             return
-        self.told.add(VELOCITIES[1])
+        self.warned.add(VELOCITIES[1])
         step = float(np.median(np.diff(t)))
         lacking = few([c.name for c in file.lacking], 12)
         warn(

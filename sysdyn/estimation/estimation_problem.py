@@ -245,7 +245,7 @@ class EstimationProblem:
                 np.stack([x[m.name][:, k] for m, k, _ in found], axis=1) for x in (readings.y, readings.active, further)
             )
             std = np.array([declared_std(m, model)[k] for m, k, _ in found])
-            density[freedoms], likelihood = process_noise.of_encoders(readings.t, z, on, std, own, order, more)
+            density[freedoms], likelihood = process_noise.psd_from_encoders(readings.t, z, on, std, own, order, more)
             total = float(likelihood.sum())
         known = np.isfinite(density)
         faster = FREQUENCY ** (order - 3)

@@ -305,7 +305,7 @@ class Smoother:
         """Jumps of velocities that a smoothed motion shows, by 99.9 % in the whole log; covariances: with Λ."""
         own = self.equations
         density = own.density if own.raised is None else own.density * own.raised
-        slope, std = process_noise.jumps(least.path, density, covariances)
+        slope, std = process_noise.jump_slopes(least.path, density, covariances)
         far = np.abs(slope) / std
         limit, together = -scipy.special.ndtri(0.5 * (1.0 - CONFIDENCE) / far.size), (far**2).sum(axis=1)
         found: list[VelocityJump] = []
@@ -345,7 +345,7 @@ class Smoother:
         tried, path: multiples and path with all of them, drop (N,): decrease of the squares by them; before: multiples
         without.
         """
-        order, needed = path.layout.motion.order, process_noise.each_square(path, self.equations.density)
+        order, needed = path.layout.motion.order, process_noise.process_chi2(path, self.equations.density)
         raised, events = np.ones_like(needed) if before is None else before.copy(), list[Event]()
         away = np.abs(np.arange(len(path)) - 0.5 - np.array([[x.step] for x in jumps]))  # a step is before its instant
         nearest = np.where(away.min(axis=0) < SHAKEN, away.argmin(axis=0), -1)

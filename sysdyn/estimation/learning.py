@@ -33,9 +33,9 @@ from sysdyn.measurements.problem import Problem
 from sysdyn.offline.stages import Stages
 
 # Factor by which a step grows if there is no secant, and the greatest one (chosen).
-STRETCHED, MOST_STRETCHED = 2.0, 50.0
+STRETCH_FACTOR, MAX_STRETCH = 2.0, 50.0
 # Greatest change of the logarithm of a standard deviation in one step (chosen).
-LONGEST_STEP_OF_LOGS = 2.0
+MAX_LOG_STEP = 2.0
 
 Deviations = dict[str, np.ndarray]  # {"noise:NAME", "drift:NAME" or "motion": (m,)}.
 
@@ -223,8 +223,8 @@ class Learning:
         learnt = np.zeros(len(kappa), dtype=bool)
         for g in self.groups:
             learnt[g] = True
-        ratio = (process_noise.expected(path, solved.covariances, kappa, learnt) / kappa) ** 2
-        own = process_noise.squares(path, kappa)
+        ratio = (process_noise.em_update(path, solved.covariances, kappa, learnt) / kappa) ** 2
+        own = process_noise.total_process_chi2(path, kappa)
         first = [g[0] for g in self.groups]
         count = np.array([(len(path) - 1) * self.estimation.motion.order * len(g) for g in self.groups])
         shares = np.array([own[g].sum() for g in self.groups]) / count  # of the data, the rest is uncertainty
@@ -245,16 +245,16 @@ class Learning:
             if told is not None:
                 told.report(f"learning, iteration {k + 1}", 0.1 + 0.9 * k / iterations)
             step = now.after - now.x
-            moved = np.clip(factor * step, -LONGEST_STEP_OF_LOGS, LONGEST_STEP_OF_LOGS)
+            moved = np.clip(factor * step, -MAX_LOG_STEP, MAX_LOG_STEP)
             moved = self.limited(now.x + moved) - now.x
             found = self.at(now.x + moved, now.path)
             if found.likelihood < now.likelihood and (factor > 1.0).any():
-                moved = np.clip(step, -LONGEST_STEP_OF_LOGS, LONGEST_STEP_OF_LOGS)
+                moved = np.clip(step, -MAX_LOG_STEP, MAX_LOG_STEP)
                 found = self.at(now.x + moved, now.path)
             shorter = step - (found.after - found.x)  # by as much as it moved
             with np.errstate(divide="ignore", invalid="ignore"):
-                secant = np.where(moved * shorter > 0.0, moved / shorter, STRETCHED * factor)
-            factor = np.clip(secant, 1.0, MOST_STRETCHED)
+                secant = np.where(moved * shorter > 0.0, moved / shorter, STRETCH_FACTOR * factor)
+            factor = np.clip(secant, 1.0, MAX_STRETCH)
             gain, error = found.likelihood - now.likelihood, errors_of(found.told)
             limit = np.where(error <= MAX_RELATIVE_ERROR, change * error, np.inf)
             now = found

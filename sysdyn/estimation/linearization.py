@@ -179,7 +179,7 @@ class Linearised:
             for part in memory_slices(len(path), source):
                 lines = source.linearize(path.part(part), readings.part(part))
                 found[part] += (lines.r[:, ~lines.exact] ** 2).sum(axis=1)
-        found[1:] += process_noise.each_square(path, self.density if raised is None else self.density * raised).sum(
+        found[1:] += process_noise.process_chi2(path, self.density if raised is None else self.density * raised).sum(
             axis=1
         )
         return found

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sysdyn.errors import LogWarning, few, warn
-from sysdyn.estimation.process_noise import STRETCH, of_encoders
+from sysdyn.estimation.process_noise import SEGMENT_ROWS, psd_from_encoders
 from sysdyn.estimation.residuals import CHI2_THRESHOLD, MeasurementData
 from sysdyn.estimation.state_trajectory import declared_std, prior_bias_std
 from sysdyn.estimation.summary import BAND, RunStatistics
@@ -80,10 +80,10 @@ def warn_of_noise(problem: Problem, readings: MeasurementData, order: int, share
     """Warn of encoders whose readings are likelier with a multiple of their declared noise.
 
     White noise that is declared too small passes for motion if the density of the motion is learnt: χ² looks right, and
-    accelerations are wrong. The likelihoods are those of innovations (`of_encoders`) of at most STRETCH samples. order:
-    of the motion. shares: of dropped readings; components that lost many are reported by `warn_of_run`.
+    accelerations are wrong. The likelihoods are those of innovations (`psd_from_encoders`) of at most SEGMENT_ROWS
+    samples. order: of the motion. shares: of dropped readings; components that lost many are reported by `warn_of_run`.
     """
-    part = readings.part(slice(STRETCH))
+    part = readings.part(slice(SEGMENT_ROWS))
     for m in timed_sensors(problem):
         on = part.active[m.name]
         if not isinstance(m, JointPosition) or not on.any():
@@ -91,7 +91,7 @@ def warn_of_noise(problem: Problem, readings: MeasurementData, order: int, share
         std, further = declared_std(m, problem.model), part.further.get(m.name, 0.0)
         each = np.arange(len(std))
         likelihoods = np.stack([
-            of_encoders(part.t, part.y[m.name], on, std, each, order, further + (factor**2 - 1.0) * std**2)[1]
+            psd_from_encoders(part.t, part.y[m.name], on, std, each, order, further + (factor**2 - 1.0) * std**2)[1]
             for factor in NOISE_FACTORS
         ])  # fmt: skip
         clear = (likelihoods.max(axis=0) > likelihoods[0] + 0.5 * CHI2_THRESHOLD) & (shares[m.name] <= REPORTED)

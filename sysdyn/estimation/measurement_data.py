@@ -10,7 +10,7 @@ import numpy as np
 
 from sysdyn.data.sensor_log import Chunk, Log, Summary
 from sysdyn.errors import FileError, InvalidInput
-from sysdyn.estimation.process_noise import LONGEST_STEP, of_stretches
+from sysdyn.estimation.process_noise import LONGEST_STEP, sample_segments
 from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.unwrapping import Unwrapping
 from sysdyn.measurements.problem import Problem
@@ -52,7 +52,7 @@ class LogStatistics:
             rows, times = rows + len(part.t), [*times[:1], *part.t[:1].tolist(), *part.t[-1:].tolist()]
         if rows < 2:
             raise InvalidInput(f"the log has {rows} row{'s' * (rows != 1)}: a trajectory needs two or more")
-        wanted, at, segments = of_stretches(rows), 0, list[MeasurementData]()
+        wanted, at, segments = sample_segments(rows), 0, list[MeasurementData]()
         for part in parts():
             segments.append(part.part(wanted[(wanted >= at) & (wanted < at + len(part.t))] - at))
             at += len(part.t)
@@ -97,7 +97,7 @@ def read_log(problem: Problem, log: Any, **options: Any) -> MeasurementData:
 def log_parts(problem: Problem, log: Log) -> Iterator[MeasurementData]:
     """The data of a log, chunk by chunk; its `summary` counts anew."""
     log.summary = Summary()
-    return measurement_data(problem, log, log.told)
+    return measurement_data(problem, log, log.warned)
 
 
 def concatenated(parts: list[MeasurementData]) -> MeasurementData:
@@ -113,14 +113,14 @@ def concatenated(parts: list[MeasurementData]) -> MeasurementData:
 
 
 def measurement_data(
-    problem: Problem, chunks: Iterable[Chunk], told: set[str] | None = None
+    problem: Problem, chunks: Iterable[Chunk], warned: set[str] | None = None
 ) -> Iterator[MeasurementData]:
-    """The data of each chunk. told: warnings that were given before.
+    """The data of each chunk. warned: warnings that were given before.
 
     A stance without a condition and without a column is in contact until its motion contradicts that. Any other
     measurement with noise that the log lacks is off, and a prior has its mean.
     """
-    model, unwrapping = problem.model, Unwrapping(problem, told)
+    model, unwrapping = problem.model, Unwrapping(problem, warned)
     for chunk in chunks:
         n, y, active, known = len(chunk.t), {}, {}, {}
         for m in (*problem.state_sensors, *problem.custom):

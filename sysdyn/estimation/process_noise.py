@@ -18,7 +18,7 @@ from sysdyn.program.arrays import float_array
 # beyond, every reading is believed (chosen; half a decade apart, then refined by a parabola).
 LEAST_DENSITY, GREATEST_DENSITY, DENSITIES = -8.0, 3.0, 45
 # Stretches of a log from which densities are taken, and most instants of each (chosen).
-STRETCHES, STRETCH = 4, 1000
+SEGMENTS, SEGMENT_ROWS = 4, 1000
 # Burn-in: first readings of an encoder in a stretch, which the likelihood omits until the filter has forgotten its
 # initial state. At most BURN_IN, at most a share of the readings, and at least the highest order (chosen).
 BURN_IN, BURN_IN_SHARE, LEAST_BURN_IN = 20, 0.25, 4
@@ -27,23 +27,23 @@ REJECTED = 0.5
 # Steps in time beyond which a log has a gap, in units of its median step: they tell nothing of motion (chosen).
 LONGEST_STEP = 20.0
 # Standard deviation of a normal distribution by the median of its absolute values.
-BY_MEDIAN = 1.4826
+MAD_TO_STD = 1.4826
 # Share of the variance of the slope by a jump, if motion were known, below which readings do not tell it: rounding of
 # covariances (chosen).
-UNTOLD_JUMP = 1e-6
+MIN_JUMP_INFORMATION = 1e-6
 # Variances of the first state, in units of the encoder's (chosen: beyond the range of motions).
 WIDE = 1e8
 
 
-def of_stretches(n: int) -> np.ndarray:
+def sample_segments(n: int) -> np.ndarray:
     """Rows of a log of n by which encoders tell densities: all, or those of its stretches, one after the other."""
-    if n <= STRETCHES * STRETCH:
+    if n <= SEGMENTS * SEGMENT_ROWS:
         return np.arange(n)
-    starts = np.linspace(0, n - STRETCH, STRETCHES).astype(int)
-    return (starts[:, None] + np.arange(STRETCH)).reshape(-1)
+    starts = np.linspace(0, n - SEGMENT_ROWS, SEGMENTS).astype(int)
+    return (starts[:, None] + np.arange(SEGMENT_ROWS)).reshape(-1)
 
 
-def of_encoders(
+def psd_from_encoders(
     t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, joint: np.ndarray, order: int,
     further: np.ndarray | float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
@@ -55,8 +55,10 @@ def of_encoders(
     NaN if the greatest density tried is accepted. Filters of all encoders, densities and stretches run in parallel.
     """
     (n, k), m = z.shape, int(joint.max()) + 1
-    starts = np.unique(np.linspace(0, max(n - STRETCH, 0), STRETCHES).astype(int)) if n > STRETCH else np.array([0])
-    length = min(n, STRETCH)
+    starts = (
+        np.unique(np.linspace(0, max(n - SEGMENT_ROWS, 0), SEGMENTS).astype(int)) if n > SEGMENT_ROWS else np.array([0])
+    )
+    length = min(n, SEGMENT_ROWS)
     at = starts[:, None] + np.arange(length)
     dt = np.minimum(np.diff(t[at], axis=1), LONGEST_STEP * np.median(np.diff(t)))  # (stretches, length − 1)
     unit = np.full(m, np.inf)
@@ -128,22 +130,22 @@ def groups(motion: ProcessModel) -> list[np.ndarray]:
     return found
 
 
-def expected(path: StateTrajectory, covariances: Covariances, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
+def em_update(path: StateTrajectory, covariances: Covariances, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
     """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these.
 
     covariances: with Λ behind each step. The expected square of the noise of a step, in units of Q, is its own with the
     trace of 1 − Q Λ, however little of it is told (Koopman 1993, "Disturbance smoother for state space models").
     """
     p, dt = path.layout.motion.order, np.diff(path.t)
-    told = np.einsum("nij,nijv->v", covariance(dt, p), _later(path, covariances)) * density**2
-    share, found = squares(path, density) + p * len(dt) - told, density.copy()
+    told = np.einsum("nij,nijv->v", covariance(dt, p), _adjoint_covariances(path, covariances)) * density**2
+    share, found = total_process_chi2(path, density) + p * len(dt) - told, density.copy()
     for group in groups(path.layout.motion):
         if learnt[group].any():
             found[group] = density[group] * np.sqrt(share[group].sum() / (len(dt) * p * len(group)))
     return found
 
 
-def _later(path: StateTrajectory, covariances: Covariances) -> np.ndarray:
+def _adjoint_covariances(path: StateTrajectory, covariances: Covariances) -> np.ndarray:
     """Λ (N − 1, p, p, nv) behind each step, of each degree of freedom by itself.
 
     In the error behind a step rather than in that of the motion, which differ by the turn of the latter.
@@ -154,7 +156,7 @@ def _later(path: StateTrajectory, covariances: Covariances) -> np.ndarray:
     return covariances.adjoint(first, second)
 
 
-def jumps(
+def jump_slopes(
     path: StateTrajectory, density: np.ndarray, covariances: Covariances | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(slopes of the squares by a jump of a velocity in a step (N − 1, nv), their standard deviations, alike).
@@ -169,20 +171,20 @@ def jumps(
     e = path.layout.process_errors(path)[:, : motion.order * motion.model.nv].reshape(len(dt), motion.order, -1)
     slope = np.einsum("nj,njv->nv", weight[:, 1], e) / density**2
     if covariances is None:
-        variance = np.broadcast_to((BY_MEDIAN * np.median(np.abs(slope), axis=0)) ** 2, slope.shape)
+        variance = np.broadcast_to((MAD_TO_STD * np.median(np.abs(slope), axis=0)) ** 2, slope.shape)
     else:
         velocity = motion.model.nv + np.arange(motion.model.nv)
         variance = covariances.adjoint(velocity, velocity)
-        variance = np.where(variance > UNTOLD_JUMP * weight[:, 1, 1, None] / density**2, variance, 0.0)
+        variance = np.where(variance > MIN_JUMP_INFORMATION * weight[:, 1, 1, None] / density**2, variance, 0.0)
     return slope, np.where(variance > 0.0, np.sqrt(variance), np.inf)
 
 
-def squares(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
+def total_process_chi2(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
     """Σ e^T Q⁻¹ e (nv,) of the errors of a path between its instants, of each degree of freedom."""
-    return np.asarray(each_square(path, density).sum(axis=0))
+    return np.asarray(process_chi2(path, density).sum(axis=0))
 
 
-def each_square(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
+def process_chi2(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
     """e^T Q⁻¹ e (N − 1, nv) of the errors of a path between its instants, of each degree of freedom."""
     layout = path.layout
     return layout.motion.chi2(layout.process_errors(path)[:, : layout.n_states], np.diff(path.t), density)

@@ -17,7 +17,7 @@ from sysdyn.estimation.linearization import Linearised
 from sysdyn.estimation.measurement_data import SlidingReader
 from sysdyn.estimation.outliers import Event, residuals
 from sysdyn.estimation.outputs import Piece, carried, missing, pieces_of, with_biases
-from sysdyn.estimation.process_noise import BY_MEDIAN
+from sysdyn.estimation.process_noise import MAD_TO_STD
 from sysdyn.estimation.residuals import MeasurementData
 from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.offline.stages import Stages
@@ -122,7 +122,7 @@ def _residuals(estimation: EstimationProblem, path: StateTrajectory, data: Measu
 
 def _scale(x: np.ndarray, on: np.ndarray) -> np.ndarray:
     """Robust standard deviations (m,) of residuals (N, m), from the median of |e|; 0 of components without readings."""
-    return np.array([BY_MEDIAN * np.median(np.abs(e[k])) if k.any() else 0.0 for e, k in zip(x.T, on.T, strict=True)])
+    return np.array([MAD_TO_STD * np.median(np.abs(e[k])) if k.any() else 0.0 for e, k in zip(x.T, on.T, strict=True)])
 
 
 def _initial_dof(prior: GaussianState, solution: Smoothed) -> int:

@@ -196,7 +196,7 @@ def _smoothed(
         problem, options.outputs, options.coupled, options.order, options.density, statistics, options.impacts
     )  # fmt: skip
     stages.report("learning how the robot moves", LEARNING)
-    kappa, initial = _learned(estimation, kappa, statistics.first, options.start, determined)
+    kappa, initial = _learned(estimation, kappa, statistics.first, options, determined)
     _warn_of_gap(estimation, kappa, statistics.gap)
     state, fixed = estimation.initial_state(statistics.first, options.start, kappa)
     n = options.window or window_rows(estimation, WINDOW_NUMBERS if writer is None else WRITTEN_NUMBERS)
@@ -279,13 +279,13 @@ def with_motion(
 
 
 def _learned(
-    estimation: EstimationProblem, kappa: np.ndarray, data: MeasurementData, start: np.ndarray | None,
+    estimation: EstimationProblem, kappa: np.ndarray, data: MeasurementData, options: SmoothOptions,
     determined: np.ndarray,
 ) -> tuple[np.ndarray, StateTrajectory | None]:  # fmt: skip
     """(densities κ (nv,), the others learnt from the first rows of a log; the trajectory of these, None without it)."""
     if determined.all() or len(data.t) < MIN_LEARNT_FROM:
         return kappa, None
-    learning = Learning(estimation, kappa, data, start, True, (), determined)
+    learning = Learning(estimation, kappa, data, options.start, options.robust, (), determined)
     point, _, _ = learning.run(ITERATIONS, GAIN_LEFT)
     return learning.motion(point.x), point.path
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sysdyn.errors import LogWarning, warn
 from sysdyn.estimation.process_model import ORDER
-from sysdyn.estimation.process_noise import of_encoders
+from sysdyn.estimation.process_noise import psd_from_encoders
 from sysdyn.estimation.quantisation import quantisation_noise
 from sysdyn.estimation.residuals import CHI2_THRESHOLD, MeasurementData
 from sysdyn.estimation.state_trajectory import declared_std
@@ -116,7 +116,7 @@ def jitter_of(problem: Problem, readings: MeasurementData) -> float:
     y, on, std, rate = y[:, counts], on[:, counts], std[counts], rate[:, counts]
 
     def likelihood(jitter: float) -> float:
-        return float(of_encoders(t, y, on, std, np.arange(len(std)), ORDER, (jitter * rate) ** 2)[1].sum())
+        return float(psd_from_encoders(t, y, on, std, np.arange(len(std)), ORDER, (jitter * rate) ** 2)[1].sum())
 
     found = [likelihood(x * scale) for x in TRIED]
     best = int(np.argmax(found))

@@ -180,14 +180,14 @@ def _speeds(d: np.ndarray, dt: np.ndarray, usual: float) -> tuple[np.ndarray, np
 
 
 class Unwrapping:
-    """Unwrapping of the encoders of a log, chunk by chunk. told: reports that were already given; see `Log`."""
+    """Unwrapping of the encoders of a log, chunk by chunk. warned: reports that were already given; see `Log`."""
 
-    def __init__(self, problem: Problem, told: set[str] | None = None):
+    def __init__(self, problem: Problem, warned: set[str] | None = None):
         self._couplings = {link.q: link for link in problem.model.couplings if link.leader_q >= 0}
         angles = angles_of(problem.model, problem.state_sensors)
         # the turn of a follower is that of its leader
         self._encoders = [_Encoder(x) for x in sorted(angles, key=lambda x: x.q in self._couplings)]
-        self._told = set[str]() if told is None else told
+        self._warned = set[str]() if warned is None else warned
 
     def __call__(
         self, chunk: Chunk, y: Mapping[str, np.ndarray], active: Mapping[str, np.ndarray]
@@ -214,8 +214,8 @@ class Unwrapping:
     def _report(self, where: str, jumps: Sequence[AngleJump]) -> None:
         for joint, why in dict.fromkeys((x.angle.joint, x.why) for x in jumps):
             first, *others = [x for x in jumps if (x.angle.joint, x.why) == (joint, why)]
-            if f"{why}:{joint}" not in self._told:
-                self._told.add(f"{why}:{joint}")
+            if f"{why}:{joint}" not in self._warned:
+                self._warned.add(f"{why}:{joint}")
                 more = f" (and at {len(others)} more steps)" if others else ""
                 report(first.angle, f"{where} rows {first.before} and {first.after}{more}", first.size, why)
 

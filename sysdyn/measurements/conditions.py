@@ -52,8 +52,8 @@ class Condition:
                 result = result & COMPARISONS[sign](x, number)
         return np.asarray(result)
 
-    def told(self, y: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, ...]]) -> np.ndarray:
-        """(…) bool: every value that it compares is there; see `holds`."""
+    def is_measured(self, y: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, ...]]) -> np.ndarray:
+        """(…) bool: no value that it compares is NaN; see `holds`."""
         columns = (column for column, _, _ in self.clauses)
         return np.logical_and.reduce(
             [

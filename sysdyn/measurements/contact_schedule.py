@@ -54,7 +54,7 @@ class Standing:
             if name not in others:  # on where the foot does not stand, as far as that is told
                 off = np.asarray(~active[foot].any(axis=1) if foot in active else np.zeros(n, dtype=bool))
                 if foot in asked:
-                    off = off & asked[foot].told(held, self._labels)
+                    off = off & asked[foot].is_measured(held, self._labels)
                 active[name] = np.repeat(off[:, None], self._groups[name].size, axis=1)
         self._settling.switch(active, t)
 

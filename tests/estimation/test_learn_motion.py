@@ -170,7 +170,7 @@ def test_likelihoods_of_encoders_are_those_of_filters_by_matrices(order):
     t = np.cumsum(rng.uniform(5e-3, 2e-2, n))
     z = np.sin(3.0 * t)[:, None] + std * rng.standard_normal((n, 2))
     on = rng.random((n, 2)) > 0.2
-    kappa, likelihood = process_noise.of_encoders(t, np.where(on, z, 0.0), on, std, np.arange(2), order)
+    kappa, likelihood = process_noise.psd_from_encoders(t, np.where(on, z, 0.0), on, std, np.arange(2), order)
     dt, tried = (
         np.diff(t),
         10.0 ** np.linspace(process_noise.LEAST_DENSITY, process_noise.GREATEST_DENSITY, process_noise.DENSITIES),
@@ -278,7 +278,7 @@ def test_orders_are_compared_by_the_same_readings(rows):
     m, t, std, rng = 400, 1e-2 * np.arange(rows), np.full(400, 1e-4), np.random.default_rng(0)
     x = of_process(3, np.full(m, 10.0 * std[0] / 0.01**2.5), t, seed=1)[:, 0]
     readings = x + std * rng.standard_normal(x.shape), np.ones(x.shape, dtype=bool), std, np.arange(m)
-    likelihood = {order: process_noise.of_encoders(t, *readings, order)[1] for order in (3, 4)}
+    likelihood = {order: process_noise.psd_from_encoders(t, *readings, order)[1] for order in (3, 4)}
     assert np.mean(likelihood[4] > likelihood[3]) < 0.4
 
 
@@ -317,7 +317,7 @@ def test_densities_follow_from_the_expected_squares_of_noise():
     expected = kappa.copy()
     for group in process_noise.groups(estimation.motion):
         expected[group] *= np.sqrt(squares[group].sum() / (3 * (n - 1) * len(group)))
-    new = process_noise.expected(least.path, found, kappa, np.ones(nv, dtype=bool))
+    new = process_noise.em_update(least.path, found, kappa, np.ones(nv, dtype=bool))
     np.testing.assert_allclose(new, expected, rtol=1e-4)
     assert (np.abs(np.log(new / kappa)) > 1e-3).all()
 
@@ -355,7 +355,7 @@ def test_logs_of_a_few_rows_tell_their_motion(rows):
 # ---- encoders that say little --------------------------------------------------------------------------------------
 
 
-def of_encoders(step=0.0, noise=1e-4, still=None):
+def psd_from_encoders(step=0.0, noise=1e-4, still=None):
     """(problem, log, q̈ (N, 3)) of slow sines whose readings are rounded to a step; still: the reading of joint 0."""
     rng, t = np.random.default_rng(0), 2e-3 * np.arange(1500)
     w, x = np.array([1.1, 0.7, 1.6]), np.arange(3.0)
@@ -370,7 +370,7 @@ def of_encoders(step=0.0, noise=1e-4, still=None):
 
 @pytest.mark.parametrize("still", [0.0, 0.3])
 def test_an_encoder_that_never_changes_keeps_its_noise(still):
-    problem, log, qdd = of_encoders(still=still)
+    problem, log, qdd = psd_from_encoders(still=still)
     with pytest.warns(AccuracyWarning, match=r"noise of encoders: joint0 \(inf\)"):
         found = sd.learn_noise(problem, log)
     assert found.converged and found.noise["encoders"][0] == pytest.approx(1e-3)
@@ -382,7 +382,7 @@ def test_an_encoder_that_never_changes_keeps_its_noise(still):
 @pytest.mark.parametrize("digits", [None, np.float32])
 @pytest.mark.parametrize("step", [1e-4, 1e-3])
 def test_noise_is_no_less_than_the_rounding_of_readings(step, digits):
-    problem, log, qdd = of_encoders(step, noise=0.0)
+    problem, log, qdd = psd_from_encoders(step, noise=0.0)
     log["encoders"] = log["encoders"].astype(digits or float)
     found = sd.learn_noise(problem, log)
     assert (found.noise["encoders"] >= 0.95 * step / math.sqrt(12.0)).all()
@@ -392,7 +392,7 @@ def test_noise_is_no_less_than_the_rounding_of_readings(step, digits):
 
 @pytest.mark.parametrize("noise", [0.0, 1e-5, 1e-3])
 def test_readings_that_are_not_rounded_have_no_step(noise):
-    _, log, _ = of_encoders(noise=noise)
+    _, log, _ = psd_from_encoders(noise=noise)
     for y in (log["encoders"], log["encoders"].astype(np.float32).astype(float)):
         assert not quantisation_noise(y, np.ones(y.shape, dtype=bool)).any()
 

@@ -110,7 +110,7 @@ def test_kinds_of_files(suffix, tmp_path):
 
 def test_statistics_of_chunks_are_those_of_all_rows():
     """Chunks of a few rows, and stretches shorter than the log."""
-    problem, log = arm(5 * process_noise.STRETCH)
+    problem, log = arm(5 * process_noise.SEGMENT_ROWS)
     readings = read_log(problem, log)
     mine = LogStatistics.of(lambda: log_parts(problem, Log(log, problem, states="unknown", rows=37)))
     other = LogStatistics.of(lambda: [readings])
@@ -119,7 +119,7 @@ def test_statistics_of_chunks_are_those_of_all_rows():
         np.testing.assert_array_equal(a.t, b.t)
         for x, y in ((a.y, b.y), (a.active, b.active), (a.known, b.known)):
             assert x.keys() == y.keys() and all(np.array_equal(x[name], y[name]) for name in x)
-    assert len(mine.sample.t) == 4 * process_noise.STRETCH
+    assert len(mine.sample.t) == 4 * process_noise.SEGMENT_ROWS
     assert all(np.array_equal(x, other.measured[name]) for name, x in mine.measured.items())
     reader = SlidingReader(log_parts(problem, Log(log, problem, states="unknown", rows=37)))
     for at, end in ((0, 50), (30, 80), (200, 201), (239, ROWS)):
