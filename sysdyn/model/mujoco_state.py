@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sysdyn.model.joints import Free, Spherical
 from sysdyn.model.readers.mjcf import TO_WXYZ, TO_XYZW, convert_joints, joint_armature
 from sysdyn.model.readers.mujoco import check_type
-from sysdyn.model.se3 import normalised, point_acceleration_term, rotate
+from sysdyn.model.se3 import normalise_quaternion, point_acceleration_term, rotate
 from sysdyn.program.arrays import finite_array
 
 
@@ -106,7 +106,7 @@ class MujocoState:
     def _normalise(self, name: str, q: ArrayLike) -> np.ndarray:
         q = finite_array(name, q, (..., self.nq))
         for s in self._quaternions:
-            q = normalised(name, q, s)
+            q = normalise_quaternion(name, q, s)
         return q
 
     def _vector(self, name: str, x: ArrayLike, rows: int | None = None) -> np.ndarray:

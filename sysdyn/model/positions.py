@@ -1,4 +1,4 @@
-"""Checks of joint positions q, and unit quaternions."""
+"""Checks and normalisation of joint positions q."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_ERROR = 1e-9
 UNIT_NORM = 1e-15
 
 
-def normalised(model: Model, q: np.ndarray) -> np.ndarray:
+def normalise_positions(model: Model, q: np.ndarray) -> np.ndarray:
     """q (…, nq) with unit quaternions; non-finite values stay, the kernel reports them."""
     if not model.quaternions:
         return q
@@ -59,7 +59,7 @@ def reject_beyond_limits(model: Model, q: np.ndarray) -> None:
             )
 
 
-def scalar_first(model: Model, q: np.ndarray, qd: np.ndarray) -> str | None:
+def scalar_first_joint(model: Model, q: np.ndarray, qd: np.ndarray) -> str | None:
     """Joint with quaternion (1, 0, 0, 0) and q̇ = 0 at the first state, probably a scalar-first identity; else None."""
     first, still = (x.reshape(-1, x.shape[-1])[:1] for x in (q, qd))
     for name, part in model.quaternions:

@@ -319,7 +319,7 @@ def with_normalised_quaternions(program: Program, slices: Iterable[slice]) -> Pr
     return symbolic.to_program({}, symbolic.outputs, program.ranges, simplified=False)  # keeps the rounding errors
 
 
-def normalised(name: str, q: np.ndarray, first: int) -> np.ndarray:
+def normalise_quaternion(name: str, q: np.ndarray, first: int) -> np.ndarray:
     """Copy of q (…, n) with the quaternion q[…, first : first + 4] normalised. Raises InvalidInput if it is zero."""
     q, place = np.array(q), slice(first, first + 4)
     norms = np.linalg.norm(q[..., place], axis=-1, keepdims=True)

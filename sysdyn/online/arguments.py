@@ -15,7 +15,7 @@ from sysdyn.measurements.input_names import VALUE, group_of, switch_group, value
 from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.noise import FAR, noise_of
 from sysdyn.measurements.problem import Problem
-from sysdyn.model.positions import normalised, reject_beyond_limits, scalar_first
+from sysdyn.model.positions import normalise_positions, reject_beyond_limits, scalar_first_joint
 from sysdyn.model.quantities import KnownQuantities
 from sysdyn.online.redundancy import Reduction
 from sysdyn.program.arrays import DOUBLES, as_array, batch_axes, broadcast_shapes, float_array, is_masked, reject_masked
@@ -161,7 +161,7 @@ class Inputs:
             arrays, lead = self.full.checked(arguments)
             return self.reduction.reduce(arrays), lead
         arrays, lead = self.arranged(arguments)
-        arrays["q"] = normalised(self.model, arrays["q"])
+        arrays["q"] = normalise_positions(self.model, arrays["q"])
         return arrays, lead
 
     def arranged(self, arguments: Arguments) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
@@ -424,7 +424,7 @@ class Inputs:
         model = self.problem.model
         if self.check_limits:
             reject_beyond_limits(model, self.problem.imposed(q, np.zeros((*q.shape[:-1], model.nv)))[0])
-        if not self._quaternion_warned and (joint := scalar_first(model, q, qd)):
+        if not self._quaternion_warned and (joint := scalar_first_joint(model, q, qd)):
             self._quaternion_warned = True
             warn(
                 f"the quaternion of joint {joint!r} is (1, 0, 0, 0) at rest: quaternions are x, y, z, w here, so that "

@@ -18,7 +18,7 @@ from sysdyn.frameworks.traced import FrameworkFunction
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose, frame_quaternion
 from sysdyn.model.normal_form import normal_form, weld_fixed_joints
-from sysdyn.model.positions import normalised, reject_large_angles
+from sysdyn.model.positions import normalise_positions, reject_large_angles
 from sysdyn.model.quantities import QUANTITY, tangents
 from sysdyn.model.se3 import with_normalised_quaternions
 from sysdyn.program.arrays import batch_axes, float_array
@@ -332,7 +332,7 @@ class Kinematics(Differentiable["Kinematics"]):
             q = float_array("q", q)
         if q.shape != (self.model.nq,):
             batch_axes("q", q, (self.model.nq,))
-        return normalised(self.model, q)
+        return normalise_positions(self.model, q)
 
 
 # ---- names ---------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from sysdyn.files import html
 from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.problem import Problem, switches
-from sysdyn.model.positions import normalised, reject_large_angles
+from sysdyn.model.positions import normalise_positions, reject_large_angles
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.online.arguments import Arguments, Inputs, Named
@@ -355,7 +355,7 @@ class ModesCall:
 
         def inputs() -> InputArrays:
             arguments = copies or unchanged(arrays, outputs, lambda x: self._run_kernels(x)[0])
-            arguments["q"] = normalised(self._inputs.model, arguments["q"])
+            arguments["q"] = normalise_positions(self._inputs.model, arguments["q"])
             defaults = {name: x.default for name, x in self._inputs.groups.items() if x.default is not None}
             return defaults | arguments
 
@@ -421,7 +421,7 @@ class ModesCall:
             rows = {name: np.where(in_mode, x, 0.0) if x.ndim == 2 else x for name, x in arrays.items()}
             self._inputs.groups.reject_not_finite(rows)
             reject_large_angles(self._inputs.model, np.atleast_2d(rows["q"]))
-            normalised(self._inputs.model, arrays["q"])
+            normalise_positions(self._inputs.model, arrays["q"])
             raise
 
     def _solve_rows(self, mode: Mode, states: np.ndarray, arrays: Arrays, on_singular: str | None) -> Solution:

@@ -20,7 +20,7 @@ from sysdyn.model.inertia import inertia
 from sysdyn.model.joints import Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical, unit_axis
 from sysdyn.model.massless import check_inertialess_joints
 from sysdyn.model.model import Model
-from sysdyn.model.se3 import X_motion, normalised, point_acceleration_term
+from sysdyn.model.se3 import X_motion, normalise_quaternion, point_acceleration_term
 from sysdyn.model.validate import check_count, unique_name
 from sysdyn.program.arrays import finite_array
 
@@ -50,9 +50,9 @@ class JointPart(NamedTuple):
         """Number of position variables in Pinocchio."""
         return self.joint.nq + (self.angle_index is not None)
 
-    def normalised(self, q: np.ndarray) -> np.ndarray:
+    def normalise(self, q: np.ndarray) -> np.ndarray:
         """Normalise the quaternion in positions (…, nq). Raises InvalidInput if it is zero."""
-        return q if self.joint.quaternion is None else normalised("q", q, self.joint.quaternion.start)
+        return q if self.joint.quaternion is None else normalise_quaternion("q", q, self.joint.quaternion.start)
 
 
 def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
@@ -196,7 +196,7 @@ class PinocchioState:
         q = finite_array("q", q, (..., self.nq))
         found = np.zeros((*q.shape[:-1], self._pin_nq))
         for part, slice_q, pin_slice, law in self._entries:
-            x = part.normalised(q[..., slice_q])
+            x = part.normalise(q[..., slice_q])
             if law is not None:
                 continue
             if part.angle_index is not None:
@@ -303,7 +303,7 @@ class PinocchioState:
                 if not np.all(np.hypot(x[..., k], x[..., k + 1]) > 0.0):
                     raise InvalidInput("a pair (cos, sin) in q is zero and gives no angle")
                 x = np.concatenate([x[..., :k], np.arctan2(x[..., k + 1], x[..., k])[..., None]], axis=-1)
-            x = part.normalised(x)
+            x = part.normalise(x)
             found.append(x if law is None else law[0] * x + law[1])
         return np.concatenate([np.zeros((*q.shape[:-1], 0)), *found], axis=-1)
 
