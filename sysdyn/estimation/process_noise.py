@@ -55,10 +55,8 @@ def psd_from_encoders(
     NaN if the greatest density tried is accepted. Filters of all encoders, densities and stretches run in parallel.
     """
     (n, k), m = z.shape, int(joint.max()) + 1
-    starts = (
-        np.unique(np.linspace(0, max(n - SEGMENT_ROWS, 0), SEGMENTS).astype(int)) if n > SEGMENT_ROWS else np.array([0])
-    )
     length = min(n, SEGMENT_ROWS)
+    starts = np.unique(np.linspace(0, n - length, SEGMENTS).astype(int))
     at = starts[:, None] + np.arange(length)
     dt = np.minimum(np.diff(t[at], axis=1), LONGEST_STEP * np.median(np.diff(t)))  # (stretches, length − 1)
     unit = np.full(m, np.inf)

@@ -293,7 +293,7 @@ def test_densities_follow_from_the_expected_squares_of_noise():
     belief, _ = estimation.initial_state(readings, None, kappa)
     equations = Linearised(estimation.layout, estimation.kinematic, kappa, belief, estimation.gauge_directions)
     least, _ = Smoother(equations, False).solve(estimation.initial_trajectory(belief, readings, kappa), readings)
-    found, (n, nv) = equations.sweep(least, later=True).covariances, (9, estimation.model.nv)
+    found, (n, nv) = equations.sweep(least, covariances=True).covariances, (9, estimation.model.nv)
     squares = np.zeros(nv)
     for part in least.parts:
         for i in range(len(part.columns)):
