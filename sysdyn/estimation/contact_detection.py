@@ -80,7 +80,7 @@ def _speeds(
     """{stance: (N,)} greatest components of the velocities of the held points along a path."""
     source, still = estimation.states, replace(path, biases=np.zeros_like(path.biases))
     r = source.linearize(still, readings, weighted=False).r
-    return {m.name: np.abs(r[:, source.groups()[m.name]] * noise[m.name]).max(axis=1) for m in feet}
+    return {m.name: np.abs(r[:, source.rows[m.name]] * noise[m.name]).max(axis=1) for m in feet}
 
 
 def _heights(estimation: EstimationProblem, feet: Sequence[Stance]) -> Runner:

@@ -129,12 +129,11 @@ class Update:
         nv = step.layout.model.nv
         given = {POSITION: state[POSITION], "qd": state[RATES][:nv], "qdd": state[RATES][nv : 2 * nv]}
         given[BIASES] = state[BIASES]
-        inputs = source.single.program.inputs.sizes
-        self.given = {x: source.default(x, size) for x, size in inputs.items() if x not in given}
-        outputs = {name: np.zeros(size) for name, size in source.single.program.outputs.sizes.items()}
+        self.given = source.default_inputs()
+        outputs = {name: np.zeros(size) for name, size in source.runner.program.outputs.sizes.items()}
         outputs |= {RESIDUAL: self.r, JACOBIAN: self.entries}
         self._status = np.zeros(1, dtype=np.int64)
-        _called(self.reading, source.single, given | self.given, outputs, self._status)
+        _called(self.reading, source.runner, given | self.given, outputs, self._status)
         self.solution = self._solution()
         self._read, self._solve = self.reading.bind_first(), self.solution.bind_first()
 
@@ -177,11 +176,11 @@ class Update:
         """Find the rows of the first instant of some readings."""
         if not self.rows:
             return
-        if not readings.weights and not readings.variances:
-            self.source.write(self.given, readings)
-            self._read()
-            if not self._status[0] and np.isfinite(self.both).all():
-                return
+        for name, x in self.source.inputs(readings).items():
+            self.given[name][:] = x[0]
+        self._read()
+        if not self._status[0] and np.isfinite(self.both).all():
+            return
         self.take(self.source.linearize(self._step.path(t), readings))
 
     def take(self, lines: LinearizedResiduals) -> None:

@@ -109,7 +109,7 @@ def _exact(update: Update) -> list[tuple[str, str, list[int], int]]:
     """(measurement, quantity, places in it, size) of each exactly known quantity that a program reads."""
     source, found = update.source, []
     if isinstance(source, DynamicsResiduals):
-        program = source.single.program
+        program = source.runner.program
         for m in source.problem.raw:
             if m.quantity in update.given:
                 places = m.places(source.problem.model)
@@ -314,7 +314,7 @@ def _written(
             lines += [f"for (k = 0; k < {n}; ++k) {{", f"    ({code.place(switch)})[k] = (double)there[k];", "}"]
         if isinstance(source, StateResiduals):
             lines += _unwrapped(code, step, name, code.place(given[value_group(name)]), tables, filter_)
-            whole, one, rows = next((w, s, r) for y, w, s, r in source.written if y == name)
+            whole, one, rows = source.noise[name].full, source.std[name], source.rows[name]
             weight = f"{code.place(given[WEIGHT])} + {int(rows[0])}"
             k = len(tables)
             if not whole:

@@ -408,13 +408,13 @@ class Smoother:
         # else feet that come to rest at once would contradict the motion
         least, events = self._with_impacts(least, weak, readings) if touching else (least, [])
         left = source.linearize(least.path, readings, weighted=False).r
-        standing = np.concatenate([source.groups()[name] for name in stances(source)])
+        standing = np.concatenate([source.rows[name] for name in stances(source)])
         if not (np.abs(left[:, standing]) > SLIPS).any():  # whatever their variances are
             return least.path, readings, events
         off, variance = Dropped(), np.ones_like(left)
         variance[:, standing] += own.told_after(least, source, standing) / WEAKENED
         for name in stances(source):
-            rows, active = source.groups()[name], readings.active[name]
+            rows, active = source.rows[name], readings.active[name]
             size = (np.abs(left[:, rows]) / np.sqrt(variance[:, rows])).max(axis=1)
             wrong = (size > SLIPS) & active.any(axis=1)
             off[name] = wrong[:, None] & active

@@ -23,6 +23,7 @@ from sysdyn.estimation.gauss_newton import Smoother
 from sysdyn.estimation.kalman_smoother import SmootherResult
 from sysdyn.estimation.linearization import Linearised
 from sysdyn.estimation.quantisation import unchanged
+from sysdyn.estimation.residual_statistics import expected_squares
 from sysdyn.estimation.residuals import MeasurementData, StateResiduals, memory_slices
 from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.identification.noise import MAX_RELATIVE_ERROR
@@ -193,7 +194,7 @@ class Learning:
         for source in self.estimation.kinematic:
             for part in memory_slices(len(path), source):
                 some = readings.part(part)
-                found = source.expected(path.part(part), some, solved.covariances.part(part).dense())
+                found = expected_squares(source, path.part(part), some, solved.covariances.part(part).dense())
                 for s in [s for s in self.sensors if s in found]:
                     on, (squares, left), v = some.active[s], found[s], readings.variances[s]
                     share = v / (v + some.further.get(s, 0.0))

@@ -191,9 +191,9 @@ class Live:
         lines, further = states.linearize(path, now), {}
         rate = lines.J[0, :, : 2 * nv] @ path.rates[0, :2].reshape(-1)
         timed = {m.name for m in timed_sensors(self.problem)}
-        for name, _, std, rows in states.written:
-            if name in timed:
-                further[name] = np.square(self._trajectory.jitter * std * rate[rows])[None]
+        for name in timed:
+            std, rows = states.std[name], states.rows[name]
+            further[name] = np.square(self._trajectory.jitter * std * rate[rows])[None]
         return replace(now, further=further)
 
     def _take(self, now: MeasurementData) -> None:

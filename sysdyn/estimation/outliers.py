@@ -15,6 +15,7 @@ import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.estimation.covariances import Covariances
+from sysdyn.estimation.residual_statistics import residuals_given_state, studentized_residuals
 from sysdyn.estimation.residuals import (
     CONFIDENCE,
     MIN_REDUNDANCY,
@@ -92,8 +93,8 @@ def snooped(
     path, P (N, unknowns, unknowns): the states before these readings.
     """
     events: list[Event] = []
-    for _ in range(MOST_DROPPED if source.checkable else 0):
-        errors = source.normalised(path, readings, P)
+    for _ in range(MOST_DROPPED if source.has_redundancy else 0):
+        errors = studentized_residuals(source, path, readings, P)
         known = {name: e for name, e in errors.items() if name in readings.active}
         off, now = beyond(source, [(slice(0, len(path)), known)], path, readings, OUTLIER_THRESHOLD)
         if not now:
@@ -132,14 +133,14 @@ def residuals(
         some, read = path.part(part), readings.part(part)
         if isinstance(source, StateResiduals):
             r = source.linearize(some, read, weighted=False).r
-            yield part, {name: r[:, rows] for name, rows in source.groups().items()}
+            yield part, {name: r[:, rows] for name, rows in source.rows.items()}
             continue
         if covariances is not None and source.outputs:
-            found = source.normalised(some, read, covariances.part(part).dense(), after=True)
+            found = studentized_residuals(source, some, read, covariances.part(part).dense(), after=True)
             yield part, {name: e for name, e in found.items() if name in readings.active}
             continue
         found = {}
-        for name, (e, share) in source.errors(some, read).items():
+        for name, (e, share) in residuals_given_state(source, some, read).items():
             if name in readings.active:
                 checked = share > MIN_REDUNDANCY
                 found[name] = np.where(checked, e / np.sqrt(np.where(checked, share, 1.0)), 0.0)

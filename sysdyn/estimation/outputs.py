@@ -13,6 +13,7 @@ from sysdyn.estimation.ekf import GaussianState
 from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.estimation.kalman_smoother import ParallelChains, Sparse
 from sysdyn.estimation.outliers import Event, snooped
+from sysdyn.estimation.output_values import evaluate_outputs
 from sysdyn.estimation.residuals import EXACT_SHARE, LinearizedResiduals, MeasurementData, memory_slices
 from sysdyn.estimation.run import Run
 from sysdyn.estimation.state_trajectory import StateTrajectory
@@ -62,7 +63,7 @@ def pieces_of(
             path, P, read, dropped, forces = _tested(estimation, path, P, read, robust)
             events += [e._replace(instant=e.instant + part.start) for e in dropped]
         std = np.sqrt(np.maximum(np.einsum("nii->ni", P), 0.0))
-        pieces.append(Piece(path, std, estimation.dynamics.results(path, read, P), read.active, forces))
+        pieces.append(Piece(path, std, evaluate_outputs(estimation.dynamics, path, read, P), read.active, forces))
     return pieces
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.equations.whitened import cholesky, substitute_forward
 from sysdyn.errors import InvalidInput
-from sysdyn.estimation.instants import StoredInstant
-from sysdyn.estimation.kalman_smoother import components
 from sysdyn.estimation.lie_jacobians import machine_code
 from sysdyn.estimation.process_model import BIASES
+from sysdyn.estimation.program_cache import CachedElimination
 from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.measurements.constraints import LoopJoint
 from sysdyn.measurements.input_names import NOISE, SWITCH, VALUE, Holder, group_of, value_group
@@ -24,7 +24,7 @@ from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import tangents
-from sysdyn.offline.time_step import ERRORS, FREE, JACOBIAN, RESIDUAL, VARIANCES
+from sysdyn.offline.time_step import JACOBIAN, RESIDUAL
 from sysdyn.program.autodiff import derivative, to_graph
 from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.program.program import Program
@@ -112,68 +112,149 @@ class LinearizedResiduals:
         return found, columns
 
 
+class Residuals(Protocol):
+    """Residuals r(x) of a time step, with their derivative J by the unknowns.
+
+    runner computes r (RESIDUAL) and the entries of J (JACOBIAN) at `places` (2, …), rows and unknowns, from the state,
+    BIASES, and inputs that follow from the measurements. exact (rows,) bool; names: (measurement, component) of rows.
+    """
+
+    layout: StateLayout
+    names: tuple[tuple[str, int], ...]
+    places: np.ndarray
+    exact: np.ndarray
+
+    @property
+    def runner(self) -> Runner: ...
+
+    def default_inputs(self) -> dict[str, np.ndarray]:
+        """Inputs of `runner` (size,) without measurements."""
+
+    def inputs(self, readings: MeasurementData) -> dict[str, np.ndarray]:
+        """Inputs of `runner` (N, size) that follow from measurements."""
+
+    def linearize(self, path: StateTrajectory, readings: MeasurementData) -> LinearizedResiduals:
+        """Residuals and their derivative along a path."""
+
+    def count(self, readings: MeasurementData) -> int:
+        """Number of rows that are exact or measured, over all time steps: degrees of freedom of χ²."""
+
+
 class StateResiduals:
-    """Rows of the sensors of states: h(q, q̇) + bias = y + noise, and of coupled joints and loops, with their rates."""
+    """Residuals of sensors of the state, h(q, q̇) + bias − y, and of couplings and loops with their rates."""
 
     def __init__(self, problem: Problem, layout: StateLayout):
         self.layout, self.model = layout, problem.model
         self.sensors = problem.state_sensors
-        self._noise = {m.name: noise_of(m, problem.model) for m in self.sensors}
+        self.noise = {m.name: noise_of(m, problem.model) for m in self.sensors}
         model, graph = problem.model, Graph(SHARING)
-        inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
-        context = Context.at(model, inputs["q"], inputs["qd"])
+        state = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
+        biases, readings = graph.inputs(BIASES, layout.n_biases), dict[str, np.ndarray]()
+        context = Context.at(model, state["q"], state["qd"])
         values, names = [], []
         for m in self.sensors:
             size = len(m.components(model))
-            y = inputs[f"y:{m.name}"] = graph.inputs(f"y:{m.name}", size)
-            found = np.asarray(m.residual(context, y), dtype=object).reshape(-1)
-            if len(found) != size:
-                raise InvalidInput(f"the residual of {m.name!r} has {len(found)} entries, but {size} components")
-            noise = self._noise[m.name]
+            y = readings[value_group(m.name)] = graph.inputs(value_group(m.name), size)
+            if m.name in layout.biases:
+                y = y - biases[layout.biases[m.name].place]
+            residual = np.asarray(m.residual(context, y), dtype=object).reshape(-1)
+            if len(residual) != size:
+                raise InvalidInput(f"the residual of {m.name!r} has {len(residual)} entries, but {size} components")
+            noise = self.noise[m.name]
             if noise.full:
-                found = np.array(substitute_forward(cholesky(noise, noise.declared, [1.0] * size), found), dtype=object)
-            values += list(found)
+                residual = np.array(
+                    substitute_forward(cholesky(noise, noise.declared, [1.0] * size), residual), dtype=object
+                )
+            values += list(residual)
             names += [(m.name, k) for k in range(size)]
         for link in model.couplings:
-            leader = inputs["q"][link.leader_q] if link.leader_q >= 0 else 0.0
-            rate = inputs["qd"][link.leader_v] if link.leader_v >= 0 else 0.0
+            leader = state["q"][link.leader_q] if link.leader_q >= 0 else 0.0
+            rate = state["qd"][link.leader_v] if link.leader_v >= 0 else 0.0
             p, slope, _ = link.coupling.derivatives(leader)
-            values += [inputs["q"][link.q] - p, inputs["qd"][link.v] - slope * rate]
+            values += [state["q"][link.q] - p, state["qd"][link.v] - slope * rate]
             names += [(f"coupling of {link.coupling.joint}", 0)] * 2
         self.loops = tuple(m for m in problem.measurements if isinstance(m, LoopJoint))
         for m in self.loops:
-            kept = _changing(model, m)
-            values += [x for both in m.error(context) for x in both[kept]]
-            names += [(f"loop {m.name}", int(k)) for k in kept] * 2
+            components = _changing(model, m)
+            values += [x for both in m.error(context) for x in both[components]]
+            names += [(f"loop {m.name}", int(k)) for k in components] * 2
         self.names = tuple(names)
-        self.exact = np.array([x not in self._noise for x, _ in names], dtype=bool)
-        entries, places = [], []
-        columns = [(x, d) for x in ("q", "qd") for d in enumerate(tangents(model, x, inputs[x]))]
-        columns += [(f"y:{x}", (k, {f"y:{x}[{k}]": 1.0}))
-                    for x in layout.biases if x in self._noise for k in range(self._noise[x].size)]  # fmt: skip
-        for name, (k, direction) in columns:
+        self.exact = np.array([x not in self.noise for x, _ in names], dtype=bool)
+        columns = [(layout.column(x, k), d) for x in state for k, d in enumerate(tangents(model, x, state[x]))]
+        columns += [(layout.n_states + k, {f"{BIASES}[{k}]": 1.0}) for x, b in layout.biases.items() if x in self.noise
+                    for k in range(b.place.start, b.place.stop)]  # fmt: skip
+        weight, entries, places = graph.inputs(WEIGHT, len(values)), [], []
+        for column, direction in columns:
             for i, rate in enumerate(derivative(values, direction)):
                 if not is_zero(rate):
-                    # y less the bias is what the state explains
-                    entries.append(-rate if name.startswith("y:") else rate)
-                    places.append((i, layout.column(name, k)))
+                    entries.append(rate * weight[i])
+                    places.append((i, column))
         self.places = np.array(places, dtype=int).reshape(-1, 2).T
-        groups = [(RESIDUAL, values), (JACOBIAN, entries)]
-        self.program = Program.from_graph(graph, tuple(inputs.items()), groups)
-        parts: dict[str, list[int]] = {}
-        for i, (name, _) in enumerate(names):
-            parts.setdefault(name, []).append(i)
-        self._rows = {m.name: np.array(parts[m.name]) for m in self.sensors}
+        inputs = state | {BIASES: biases} | readings | {WEIGHT: weight}
+        outputs = [(RESIDUAL, [x * w for x, w in zip(values, weight, strict=True)]), (JACOBIAN, entries)]
+        self.program = Program.from_graph(graph, tuple(inputs.items()), outputs)
+        self.rows = {m.name: np.array([i for i, (x, _) in enumerate(names) if x == m.name]) for m in self.sensors}
 
     @cached_property
-    def _executable(self) -> Runner:
+    def runner(self) -> Runner:
+        """Program of rows, from q, q̇, biases, measurements and WEIGHT (rows,), the reciprocal of their noise."""
         return machine_code(self.program)
+
+    def default_inputs(self) -> dict[str, np.ndarray]:
+        """See `Residuals`; exact rows have weight 1."""
+        sizes = self.program.inputs.sizes
+        return {value_group(x): np.zeros(len(rows)) for x, rows in self.rows.items()} | {WEIGHT: np.ones(sizes[WEIGHT])}
+
+    def inputs(self, readings: MeasurementData, weighted: bool = True) -> dict[str, np.ndarray]:
+        """See `Residuals`; weighted: by the weights of the measurements, too."""
+        weight, inputs = np.ones((len(readings.t), len(self.names))), dict[str, np.ndarray]()
+        for name, rows in self.rows.items():
+            inputs[value_group(name)] = readings.y[name]
+            noise, on = self.noise[name], readings.active[name]
+            if noise.full:  # correlated components have no residuals one by one
+                weight[:, rows] = np.all(on, axis=1)[:, None]
+            else:
+                weight[:, rows] = on / self._std(name, readings)
+            if weighted and name in readings.weights:
+                weight[:, rows] *= np.sqrt(readings.weights[name])[:, None]
+        return inputs | {WEIGHT: weight}
+
+    def _std(self, name: str, readings: MeasurementData) -> np.ndarray:
+        if name in readings.variances or name in readings.further:
+            variance = readings.variances.get(name, self.noise[name].declared)
+            return np.sqrt(variance + readings.further.get(name, 0.0))
+        return self.std[name]
+
+    @cached_property
+    def std(self) -> dict[str, np.ndarray]:
+        """Declared standard deviations of the components of each sensor."""
+        return {name: np.sqrt(noise.declared) for name, noise in self.noise.items()}
+
+    def linearize(self, path: StateTrajectory, readings: MeasurementData, weighted: bool = True) -> LinearizedResiduals:
+        """See `Residuals`. Rows that cannot be computed have weight 0."""
+        if not self.names:
+            return LinearizedResiduals(
+                np.zeros((len(path), 0)),
+                np.zeros((len(path), 0)),
+                self.places,
+                self.layout.size,
+                self.names,
+                self.exact,
+            )
+        inputs = self.inputs(readings, weighted)
+        state = {"q": path.q, "qd": path.rates[:, 0], BIASES: path.biases}
+        r, entries, failed = _run(self.runner, state | inputs, len(path))
+        r[(inputs[WEIGHT] == 0.0) | failed[:, None]] = 0.0
+        entries[failed] = 0.0
+        if not np.isfinite(entries.sum()):
+            entries[~np.isfinite(entries)] = 0.0
+        return LinearizedResiduals(r, entries, self.places, self.layout.size, self.names, self.exact)
 
     def sizes(self, entries: np.ndarray) -> np.ndarray:
         """(1 or N, entries): sizes of the entries by which exact rows are weighted; 0: not by this one.
 
-        Those of a row of velocities are by velocities, and so on: what it says of positions is as much less certain.
-        Of rows of loops they are the same at all instants, as some pass through zero.
+        Rows of velocities are weighted by velocities, and so on: their positions are less certain to the same degree.
+        Sizes of loops are the same at all time steps, as some pass through zero.
         """
         return self._typical if self.loops else np.abs(entries)
 
@@ -181,104 +262,33 @@ class StateResiduals:
     def _typical(self) -> np.ndarray:
         model, rng = self.model, np.random.default_rng(STATES_SEED)
         q, qd, _ = model.random_state(seed=STATES_SEED, batch=SOME_STATES)
-        states = {"q": q, "qd": qd}
-        given = {
-            x: states.get(x, rng.standard_normal((SOME_STATES, size))) for x, size in self.program.inputs.sizes.items()
-        }
-        found = np.abs(self._executable.results(given, SOME_STATES)[0][JACOBIAN]).max(axis=0)
-        return _leading(found[None], self.places, self.layout)
-
-    def linearize(self, path: StateTrajectory, readings: MeasurementData, weighted: bool = True) -> LinearizedResiduals:
-        """The rows about a path."""
-        n = len(path)
-        if not self.names:
-            return self._lines(np.zeros((n, 0)), np.zeros((n, 0)))
-        given = {"q": path.q, "qd": path.rates[:, 0]}
-        for sensor in self.sensors:
-            given[f"y:{sensor.name}"] = subtract_bias(sensor.name, path, readings)
-        given = {name: np.ascontiguousarray(x) for name, x in given.items()}
-        outputs, status = self._executable.results(given, n)
-        r, entries = outputs[RESIDUAL], outputs[JACOBIAN]
-        weight = np.ones(r.shape)
-        for name, rows in self._rows.items():
-            noise, on = self._noise[name], readings.active[name]
-            # correlated components say nothing apart
-            one = np.sqrt(readings.variances.get(name, noise.declared) + readings.further.get(name, 0.0))
-            weight[:, rows] = np.all(on, axis=1)[:, None] if noise.full else on / one
-            if weighted and name in readings.weights:
-                weight[:, rows] *= np.sqrt(readings.weights[name])[:, None]
-        weight[status != 0] = 0.0
-        r[weight == 0.0] = 0.0
-        if not np.isfinite(entries.sum()):
-            entries[~np.isfinite(entries)] = 0.0
-        r *= weight
-        entries *= weight[:, self.places[0]]
-        return self._lines(r, entries)
-
-    def _lines(self, r: np.ndarray, entries: np.ndarray) -> LinearizedResiduals:
-        return LinearizedResiduals(r, entries, self.places, self.layout.size, self.names, self.exact)
-
-    @cached_property
-    def single(self) -> Runner:
-        """The rows of one instant: from q, qd, biases, readings y:NAME and the weights of rows."""
-        graph = Graph(SHARING)
-        own = to_graph(self.program, graph, _unbiased(graph, self.program, self.layout))
-        weight = list(graph.inputs(WEIGHT, len(self.names)))
-        further = {BIASES: list(graph.inputs(BIASES, self.layout.n_biases)), WEIGHT: weight}
-        r = [x * w for x, w in zip(own.outputs[RESIDUAL], weight, strict=True)]
-        entries = [x * weight[i] for x, i in zip(own.outputs[JACOBIAN], self.places[0].tolist(), strict=True)]
-        results = {RESIDUAL: r, JACOBIAN: entries}
-        return machine_code(own.to_program(further, results, self.program.ranges, simplified=False))
-
-    def default(self, name: str, size: int) -> np.ndarray:
-        """New values of an input of `single` before it is written; rows that hold exactly keep their weight, 1."""
-        return np.full(size, 1.0 if name == WEIGHT else 0.0)
-
-    def write(self, given: Mapping[str, np.ndarray], readings: MeasurementData) -> None:
-        """Write the readings of the first instant into the inputs of `single`."""
-        weight = given[WEIGHT]
-        for name, whole, one, rows in self.written:
-            given[self._values[name]][:] = readings.y[name][0]
-            on = readings.active[name][0]
-            if name in readings.further:
-                one = np.sqrt(one * one + readings.further[name][0])
-            weight[rows] = on.all() if whole else on / one
-
-    @cached_property
-    def _values(self) -> dict[str, str]:
-        return {name: value_group(name) for name in self._rows}
-
-    @cached_property
-    def written(self) -> list[tuple[str, bool, np.ndarray, np.ndarray]]:
-        """(name, whether its components are correlated, their standard deviations, rows) of each sensor."""
-        noise = self._noise
-        return [(name, noise[name].full, np.sqrt(noise[name].declared), rows) for name, rows in self._rows.items()]
-
-    def groups(self) -> Mapping[str, np.ndarray]:
-        """Rows of each sensor."""
-        return self._rows
-
-    def expected(
-        self, path: StateTrajectory, readings: MeasurementData, P: np.ndarray
-    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Expected values and variances of sensors with independent components; see `DynamicsResiduals.expected`."""
-        lines, found = self.linearize(path, readings), {}
-        for name, rows in self._rows.items():
-            J = lines.J[:, rows]
-            found[name] = lines.r[:, rows] ** 2, np.einsum("nij,njk,nik->ni", J, P, J, optimize=True)
-        return {name: x for name, x in found.items() if not self._noise[name].full}
+        sizes = self.program.inputs.sizes
+        inputs = {x: rng.standard_normal((SOME_STATES, size)) for x, size in sizes.items()}
+        inputs |= {"q": q, "qd": qd, WEIGHT: np.ones((SOME_STATES, sizes[WEIGHT]))}
+        entries = np.abs(_run(self.runner, inputs, SOME_STATES)[1]).max(axis=0)
+        return _leading(entries[None], self.places, self.layout)
 
     def count(self, readings: MeasurementData) -> int:
-        """Number of rows that hold or are measured, over all instants: degrees of freedom of their sum of squares."""
+        """See `Residuals`."""
         count = len(readings.t) * int(self.exact.sum())
-        for name, noise in self._noise.items():
+        for name, noise in self.noise.items():
             on = readings.active[name]
             count += noise.size * int(on.all(axis=1).sum()) if noise.full else int(on.sum())
         return count
 
 
+def _run(runner: Runner, inputs: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(residuals (N, rows), entries of their derivative (N, …), (N,) bool: the program failed)."""
+    outputs, status = runner.results({x: np.ascontiguousarray(y, dtype=float) for x, y in inputs.items()}, n)
+    return outputs[RESIDUAL], outputs[JACOBIAN], status != 0
+
+
 class DynamicsResiduals:
-    """Rows that the dynamic variables leave to the states, and results at the states."""
+    """Residuals of the state that remain after dynamic variables are eliminated; their outputs at a state.
+
+    columns (c,): unknowns of the columns of the elimination; sign (c,): −1 for biases, which are subtracted from
+    measurements. noisy: (measurement, component) of the equations with noise.
+    """
 
     def __init__(self, problem: Problem, layout: StateLayout, outputs: Sequence[Output] = ()):
         self.layout, self.outputs = layout, tuple(outputs)
@@ -286,206 +296,100 @@ class DynamicsResiduals:
             problem.model, [_switched(m) for m in problem.measurements], [p.name for p in problem.parameters]
         )
         biased = [x for x in layout.biases if x in {m.name for m in self.problem.custom}]
-        self._instant = StoredInstant(self.problem, self.outputs or ("qdd",), biased)
-        self._rows = self._instant.rows()
-        self._columns = np.array([layout.column(*x) for x in self._rows.columns], dtype=int)
-        # y less the bias is what the equations have
-        self._sign = np.array([-1.0 if group_of(x).role == VALUE else 1.0 for x, _ in self._rows.columns])
-        self.places = np.array([self._rows.places[0], self._columns[self._rows.places[1]]])
-        self.exact = self._rows.exact
+        self.elimination = CachedElimination(self.problem, self.outputs or ("qdd",), biased)
+        self._rows = self.elimination.rows()
+        self.noisy, self.exact = self._rows.noisy, self._rows.exact
+        self.columns = np.array([layout.column(*x) for x in self._rows.columns], dtype=int)
+        self.sign = np.array([-1.0 if group_of(x).role == VALUE else 1.0 for x, _ in self._rows.columns])
+        self.places = np.array([self._rows.places[0], self.columns[self._rows.places[1]]])
         self.names = tuple(("", -1) for _ in self.exact)
 
     def sizes(self, entries: np.ndarray) -> np.ndarray:
         """(N, entries): sizes of the entries by which exact rows are weighted; see `StateResiduals.sizes`."""
         return _leading(np.abs(entries), self.places, self.layout)
 
+    @cached_property
+    def free(self) -> tuple[Runner, np.ndarray]:
+        """Program of the free parts of residuals, and their places; see `TimeStepElimination.free`."""
+        program, places = self.elimination.free()
+        return machine_code(program), places
+
+    @cached_property
+    def results(self) -> Runner:
+        """Program of the outputs; see `TimeStepElimination.results`."""
+        return machine_code(self.elimination.results())
+
     @property
-    def checkable(self) -> bool:
-        """True if some readings are checked by others: rows with noise are left."""
+    def has_redundancy(self) -> bool:
+        """True if some measurements are checked by others: rows with noise remain."""
         return not self.exact.all()
 
     @cached_property
-    def whole(self) -> tuple[str, ...]:
-        """Names of measurements that hold as a whole or not at all: of feet that do not stand."""
-        return tuple(self.problem.opposites)
-
-    @cached_property
-    def _results(self) -> Runner:
-        return machine_code(self._instant.results())
-
-    def _inputs(self, path: StateTrajectory, readings: MeasurementData, biases: bool = False) -> dict[str, np.ndarray]:
-        """Inputs of the programs; biases: of `single`, which takes these and the readings as they are."""
-        given = path.state() | ({BIASES: path.biases} if biases else {})
-        for name, group in self.problem.inputs.items():
-            role = group_of(name).role
-            if name in given:
-                continue
-            owner = group_of(name).name
-            if role == VALUE and owner in readings.y:
-                given[name] = readings.y[owner] if biases else subtract_bias(owner, path, readings)
-            elif role == SWITCH:
-                given[name] = readings.active[owner].astype(float)
-            elif role == NOISE and owner in readings.variances:
-                given[name] = readings.variances[owner]
-            elif role == NOISE or name not in readings.known:
-                given[name] = group.require_default()
-            else:
-                given[name] = readings.known[name]
-        return {name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}
-
-    @cached_property
-    def single(self) -> Runner:
-        """The rows of instants: from the inputs of the problem, q̈ and biases."""
+    def runner(self) -> Runner:
+        """Program of rows, from the inputs of the problem, q̈ and biases."""
         graph, program = Graph(SHARING), self._rows.program
-        own = to_graph(program, graph, _unbiased(graph, program, self.layout))
-        further = {BIASES: list(graph.inputs(BIASES, self.layout.n_biases))}
-        sign = self._sign[self._rows.places[1]].tolist()
-        entries = [s * x for s, x in zip(sign, own.outputs[JACOBIAN], strict=True)]
-        results = {**own.outputs, JACOBIAN: entries}
-        return machine_code(own.to_program(further, results, program.ranges, simplified=False))
+        biases, readings = graph.inputs(BIASES, self.layout.n_biases), dict[str, list]()
+        for name, size in program.inputs.sizes.items():
+            role, owner = group_of(name).role, group_of(name).name
+            if role == VALUE and owner in self.layout.biases:
+                y = graph.inputs(name, size)
+                readings[name] = [a - b for a, b in zip(y, biases[self.layout.biases[owner].place], strict=True)]
+        replay = to_graph(program, graph, readings)
+        sign = self.sign[self._rows.places[1]].tolist()
+        entries = [s * x for s, x in zip(sign, replay.outputs[JACOBIAN], strict=True)]
+        results = {**replay.outputs, JACOBIAN: entries}
+        return machine_code(replay.to_program({BIASES: list(biases)}, results, program.ranges, simplified=False))
 
-    def default(self, name: str, size: int) -> np.ndarray:
-        """New values of an input of `single` before it is written."""
-        written = group_of(name).role in (VALUE, SWITCH) or name in self.problem.known_quantities
-        return np.zeros(size) if written else np.array(self.problem.inputs[name].require_default()).reshape(size)
+    def default_inputs(self) -> dict[str, np.ndarray]:
+        """See `Residuals`."""
+        return {
+            name: np.zeros(group.size) if group.default is None else np.array(group.default).reshape(-1)
+            for name, group in self.problem.inputs.items() if name in self._owners
+        }  # fmt: skip
 
-    def write(self, given: Mapping[str, np.ndarray], readings: MeasurementData) -> None:
-        """Write the readings of the first instant into the inputs of `single`."""
-        for name, x in given.items():
-            role, owner = self._owners[name]
+    def inputs(self, readings: MeasurementData) -> dict[str, np.ndarray]:
+        """See `Residuals`."""
+        inputs = {}
+        for name, (role, owner) in self._owners.items():
             if role == VALUE and owner in readings.y:
-                x[:] = readings.y[owner][0]
+                inputs[name] = readings.y[owner]
             elif role == SWITCH:
-                x[:] = readings.active[owner][0]
+                inputs[name] = readings.active[owner]
+            elif role == NOISE and owner in readings.variances:
+                inputs[name] = np.broadcast_to(readings.variances[owner], readings.y[owner].shape)
             elif name in readings.known:
-                x[:] = readings.known[name][0]
+                inputs[name] = readings.known[name]
+        return inputs
 
     @cached_property
     def _owners(self) -> dict[str, Holder]:
-        return {name: group_of(name) for name in self.problem.inputs} | {"qdd": group_of("qdd")}
+        """Role and measurement of each input that is not the state."""
+        return {name: group_of(name) for name in self.problem.inputs if name not in ("q", "qd", "qdd")}
 
     def linearize(self, path: StateTrajectory, readings: MeasurementData) -> LinearizedResiduals:
-        """The rows about a path."""
-        n = len(path)
-        outputs, _ = self.single.results(self._inputs(path, readings, biases=True), n)
-        r, entries = outputs[RESIDUAL], outputs[JACOBIAN]
+        """See `Residuals`. Time steps that cannot be computed have no rows."""
+        r, entries, _ = _run(self.runner, self.all_inputs(path, readings) | {BIASES: path.biases}, len(path))
         bad = ~(np.isfinite(r).all(axis=1) & np.isfinite(entries).all(axis=1))
         r[bad], entries[bad] = 0.0, 0.0
         return LinearizedResiduals(r, entries, self.places, self.layout.size, self.names, self.exact)
 
+    def unbiased_inputs(self, path: StateTrajectory, readings: MeasurementData) -> dict[str, np.ndarray]:
+        """Inputs of the programs of the elimination, measurements without their biases."""
+        inputs = self.all_inputs(path, readings)
+        for name, bias in self.layout.biases.items():
+            if value_group(name) in inputs:
+                inputs[value_group(name)] = inputs[value_group(name)] - path.biases[:, bias.place]
+        return inputs
+
+    def all_inputs(self, path: StateTrajectory, readings: MeasurementData) -> dict[str, np.ndarray]:
+        """Inputs of the programs of the elimination but BIASES."""
+        inputs = path.state() | self.default_inputs() | self.inputs(readings)
+        return {name: np.ascontiguousarray(x, dtype=float) for name, x in inputs.items()}
+
     def count(self, readings: MeasurementData) -> int:
-        """Number of rows that are left, over all instants: degrees of freedom of their sum of squares."""
+        """See `Residuals`."""
         off = sum(int(np.sum(~readings.active[m.name])) for m in self.problem.switchable if m.name in readings.active)
         return len(readings.t) * len(self.exact) - off
-
-    def errors(self, path: StateTrajectory, readings: MeasurementData) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """{name: (residuals (N, m), their variances (N, m))} of the noisy equations if the states are known.
-
-        In units of standard deviations and variances of the noise; what nothing else checks has variance 0.
-        """
-        outputs, _ = self.single.results(self._inputs(path, readings, biases=True), len(path))
-        errors, shares = (self._by_name(outputs[x]) for x in (ERRORS, VARIANCES))
-        return {name: (e, shares[name]) for name, e in errors.items()}
-
-    def expected(
-        self, path: StateTrajectory, readings: MeasurementData, P: np.ndarray
-    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """{name: (squares of residuals (N, m), variances (N, m) of the errors that are left)}, in units of the noise.
-
-        P (N, unknowns, unknowns): of the states after these readings. Together the expected square of an error.
-        """
-        F, J, r = self._whitened(path, readings)
-        left = F @ J
-        e = (F @ r[..., None])[..., 0]
-        spread = np.einsum("nij,njk,nik->ni", left, P, left, optimize=True) + 1.0 - (F * F).sum(axis=2)
-        squares, spread = self._by_name(e * e), self._by_name(spread)
-        return {name: (squares[name], spread[name]) for name in squares}
-
-    def _whitened(self, path: StateTrajectory, readings: MeasurementData) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """F (N, noisy equations, rows), J (N, rows, unknowns) and r (N, rows) of the rows that are not exact."""
-        lines, (program, places) = self.linearize(path, readings), self._free
-        J, r = lines.J[:, ~lines.exact], lines.r[:, ~lines.exact]
-        F = np.zeros((len(path), len(self._rows.noisy), r.shape[1]))
-        F[:, places[0], places[1]] = program.results(self._inputs(path, readings), len(path))[0][FREE]
-        return F, J, r
-
-    @cached_property
-    def _free(self) -> tuple[Runner, np.ndarray]:
-        program, places = self._instant.free()
-        return machine_code(program), places
-
-    def normalised(
-        self, path: StateTrajectory, readings: MeasurementData, P: np.ndarray, after: bool = False
-    ) -> dict[str, np.ndarray]:  # fmt: skip
-        """Residuals {name: (N, m)} after all readings, relative to their standard deviations (Baarda 1968).
-
-        path, P (N, unknowns, unknowns): the states before these readings, or after them. 0 if nothing else checks one.
-        A measurement that holds as a whole has one number for all components, the root of the squares that are less
-        without it; so much less as for one residual at OUTLIER_THRESHOLD if it is at its own limit of CONFIDENCE.
-        """
-        F, J, r = self._whitened(path, readings)
-        known, one = J @ P @ J.swapaxes(1, 2), np.eye(r.shape[1])
-        both = np.concatenate([r[:, :, None], F.swapaxes(1, 2)], axis=2)
-        if after:
-            both[:, :, 1:] = (one - known) @ both[:, :, 1:]
-        else:
-            both = np.linalg.solve(one + known, both)
-        e = (F @ both[:, :, :1])[..., 0]
-        variance = np.einsum("nij,nji->ni", F, both[:, :, 1:])
-        checked = variance > MIN_REDUNDANCY
-        w = np.where(checked, e / np.sqrt(np.where(checked, variance, 1.0)), 0.0)
-        for name in self.whole:
-            rows = [k for k, (x, _) in enumerate(self._rows.noisy) if x == name]
-            V = F[:, rows] @ both[:, :, 1:][:, :, rows]
-            size, axes = np.linalg.eigh(0.5 * (V + V.swapaxes(1, 2)))
-            checked = size > MIN_REDUNDANCY
-            along = (axes.swapaxes(1, 2) @ e[:, rows, None])[..., 0]
-            less = np.where(checked, along**2 / np.where(checked, size, 1.0), 0.0).sum(axis=1)
-            limit = scipy.special.chdtri(np.maximum(checked.sum(axis=1), 1), 1.0 - CONFIDENCE)
-            w[:, rows] = np.sqrt(np.maximum(less - limit + CHI2_THRESHOLD, 0.0))[:, None]
-        return self._by_name(w)
-
-    def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """{name: (N, m)} of values (N, noisy equations)."""
-        places: dict[str, dict[int, int]] = {}
-        for column, (name, k) in enumerate(self._rows.noisy):
-            places.setdefault(name, {})[k] = column
-        return {name: x[:, [place[k] for k in range(len(place))]] for name, place in places.items()}
-
-    def results(
-        self, path: StateTrajectory, readings: MeasurementData, P: np.ndarray
-    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """{output: (values (N, size), standard deviations (N, size))}; P (N, unknowns, unknowns): of the unknowns."""
-        n, found = len(path), {}
-        if not self.outputs:
-            return {}
-        outputs, _ = self._results.results(self._inputs(path, readings), n)
-        parts = self._apart(P) if n > 1 else np.arange(len(self._columns))[None]
-        for name in [x for x in outputs if not x.startswith(("d ", "var "))]:
-            x = outputs[name]
-            slopes = outputs[f"d {name}"].reshape(n, x.shape[1], len(self._columns))
-            if (self._sign < 0.0).any():
-                slopes = slopes * self._sign
-            variance = outputs[f"var {name}"] + self._spread(slopes, P, parts)
-            found[name] = x, np.sqrt(np.maximum(variance, 0.0))
-        return found
-
-    def _apart(self, P: np.ndarray) -> np.ndarray:
-        """Numbers (parts, k) of columns in parts of one size that covariances P (N, …) do not couple; else one part."""
-        known = (P != 0.0).any(axis=0)[self._columns[:, None], self._columns]
-        found = components(known)
-        alike = len({len(x) for x in found}) == 1
-        return np.array(found) if alike else np.arange(len(self._columns))[None]
-
-    def _spread(self, slopes: np.ndarray, P: np.ndarray, parts: np.ndarray) -> np.ndarray:
-        """Variances (N, m) of values with slopes (N, m, columns); P, parts: see `_apart`."""
-        columns = self._columns
-        if len(parts) == 1:
-            whole = len(columns) == P.shape[1] and (np.diff(columns) == 1).all()
-            known = P if whole else P[:, columns[:, None], columns]
-            return np.asarray(np.einsum("nij,nij->ni", slopes @ known, slopes))
-        J, at = slopes[:, :, parts].swapaxes(1, 2), columns[parts]  # (N, parts, m, k)
-        return np.asarray(np.einsum("npij,npij->ni", J @ P[:, at[:, :, None], at[:, None, :]], J))
 
 
 def _changing(model: Model, loop: LoopJoint) -> np.ndarray:
@@ -515,24 +419,6 @@ def memory_slices(n: int, source: StateResiduals | DynamicsResiduals) -> list[sl
     size = source.layout.size
     step = max(1, DENSE_NUMBERS // (max(len(source.exact), size) * size))
     return [slice(at, min(at + step, n)) for at in range(0, n, step)]
-
-
-def subtract_bias(name: str, path: StateTrajectory, readings: MeasurementData) -> np.ndarray:
-    """Values (N, m) of a measurement less its bias."""
-    bias = path.layout.biases.get(name)
-    y = readings.y[name]
-    return y if bias is None else y - path.biases[:, bias.place]
-
-
-def _unbiased(graph: Graph, program: Program, layout: StateLayout) -> dict[str, list]:
-    """{y:NAME: readings less their bias} of the inputs of a program that have one."""
-    biases, found = graph.inputs(BIASES, layout.n_biases), {}
-    for name, size in program.inputs.sizes.items():
-        role, owner = group_of(name)
-        if role == VALUE and owner in layout.biases:
-            y = graph.inputs(name, size)
-            found[name] = [x - b for x, b in zip(y, biases[layout.biases[owner].place], strict=True)]
-    return found
 
 
 def _switched(m: Measurement) -> Measurement:

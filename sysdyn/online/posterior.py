@@ -18,7 +18,6 @@ from sysdyn.codegen.registry import backend_named
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.problem_system import assemble
 from sysdyn.errors import SingularState, UnknownName, at_states, check_among
-from sysdyn.files import cache
 from sysdyn.measurements.problem import Problem
 from sysdyn.offline.check import with_ranges
 from sysdyn.offline.compile import ordered_system
@@ -223,12 +222,12 @@ class Posterior:
         stages.report(name)
         try:
             file = hashlib.sha256(f"{self._key} {name}".encode()).hexdigest() + ".posterior"
-            program = storage.program_of(cache.load(file) if self._key else None)
-            if program is None or program.inputs.sizes != dict(self.problem.input_sizes):
+
+            def make() -> storage.StoredProgram:
                 stages.report(f"{name}: eliminating", 0.2)
-                program = self._program(groups)
-                if self._key:
-                    cache.store(file, storage.packed(program.to_arrays()))
+                return self._program(groups), {}
+
+            program, _ = storage.cached_program(file if self._key else None, make)
             stages.report(f"{name}: compiling machine code", 0.6)
             return Statistic(Runner(backend_named(self._options.backend)(program, CODE_LEVEL)))
         finally:

@@ -6,17 +6,19 @@ can make a kernel read or write beyond its arrays.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from sysdyn.errors import FileError, ProblemError, SysdynError
+from sysdyn.files import cache
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.problem import Problem
 from sysdyn.offline.options import Options, described, from_described
@@ -159,14 +161,20 @@ def unpacked(payload: bytes) -> dict[str, np.ndarray]:
         return {name: archive[name] for name in archive.files}
 
 
-def program_of(payload: bytes | None) -> Program | None:
-    """Program of a cache entry; None if the entry is missing or damaged."""
-    if payload is None:
-        return None
-    try:
-        return Program.from_arrays(unpacked(payload))
-    except (FileError, ValueError, OSError):
-        return None
+StoredProgram: TypeAlias = tuple[Program, Mapping[str, np.ndarray]]  # with arrays that belong to it
+
+
+def cached_program(key: str | None, make: Callable[[], StoredProgram]) -> StoredProgram:
+    """Program of a cache entry; if the entry is missing or damaged, `make` it and store it. key None: no cache."""
+    payload = cache.load(key) if key else None
+    if payload is not None:
+        with contextlib.suppress(FileError, ValueError, OSError):
+            arrays = unpacked(payload)
+            return Program.from_arrays(arrays), arrays
+    made = program, extra = make()
+    if key:
+        cache.store(key, packed({**extra, **program.to_arrays()}))
+    return made
 
 
 def digest_of(arrays: Mapping[str, np.ndarray]) -> bytes:

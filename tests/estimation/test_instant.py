@@ -12,8 +12,8 @@ from robots import floating_tree
 import sysdyn as sd
 from sysdyn.codegen.registry import backend_named
 from sysdyn.errors import NoSafeOrdering, ProblemError
-from sysdyn.estimation import instants
-from sysdyn.estimation.instants import StoredInstant
+from sysdyn.estimation import program_cache
+from sysdyn.estimation.program_cache import CachedElimination
 from sysdyn.offline import time_step
 from sysdyn.offline.time_step import ERRORS, JACOBIAN, RESIDUAL, TimeStepElimination
 from sysdyn.runtime.runner import Runner
@@ -295,10 +295,10 @@ def test_an_elimination_that_loses_digits_is_not_kept(monkeypatch, kind, spoilt)
 def test_stored_programs_are_those_that_were_made(monkeypatch, tmp_path):
     monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
     problem = PROBLEMS["correlated"]()
-    made, first = TimeStepElimination(problem, OUTPUTS, ["tq"]), StoredInstant(problem, OUTPUTS, ["tq"])
+    made, first = TimeStepElimination(problem, OUTPUTS, ["tq"]), CachedElimination(problem, OUTPUTS, ["tq"])
     (first.rows(), first.free(), first.results())
-    monkeypatch.setattr(instants, "TimeStepElimination", None)  # nothing is made anew
-    found = StoredInstant(PROBLEMS["correlated"](), OUTPUTS, ["tq"])
+    monkeypatch.setattr(program_cache, "TimeStepElimination", None)  # nothing is made anew
+    found = CachedElimination(PROBLEMS["correlated"](), OUTPUTS, ["tq"])
     rows, own = found.rows(), made.rows()
     assert rows.program.digest == own.program.digest and found.results().digest == made.results().digest
     assert (rows.columns, rows.noisy) == (tuple(own.columns), own.noisy)
@@ -308,4 +308,4 @@ def test_stored_programs_are_those_that_were_made(monkeypatch, tmp_path):
     assert program.digest == made.free()[0].digest
     np.testing.assert_array_equal(places, made.free()[1])
     with pytest.raises(TypeError):  # another list of outputs is another instant
-        StoredInstant(problem, ("tau",), ["tq"]).rows()
+        CachedElimination(problem, ("tau",), ["tq"]).rows()
