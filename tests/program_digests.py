@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.estimation.ekf_step import moved
+from sysdyn.estimation.ekf_step import retraction
 from sysdyn.estimation.estimation_problem import EstimationProblem
 from sysdyn.offline.time_step import TimeStepElimination
 from sysdyn.program.program import Program
@@ -138,7 +138,7 @@ def programs(name: str) -> dict[str, Program]:
     instant = TimeStepElimination(problem.instant, outputs)
     found = {"rows": instant.rows().program, "free": instant.free()[0], "results": instant.results()}
     estimation = EstimationProblem(problem, outputs, 1.0, 3, coupled=True)
-    found |= {"between": estimation.layout.transition.program, "moved": moved(estimation.layout)[0]}
+    found |= {"between": estimation.layout.transition.program, "retraction": retraction(estimation.layout)[0]}
     return found | {"states": estimation.states.program}
 
 

@@ -1,4 +1,4 @@
-"""The filter over the unknowns of a trajectory: an extended Kalman filter on the manifold of the states."""
+"""Extended Kalman filter on the manifold of the states, and its fixed-interval smoother."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sysdyn.estimation.residuals import EXACT_SHARE, DynamicsResiduals, Measurem
 from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.estimation.unwrapping import AMBIGUOUS, BEYOND, CERTAIN, NEAR, TURN, Angle, report
 
-# Instants at the start at which nothing is dropped, since the state is not known well.
+# First time steps without outlier events, because the prior is wide.
 UNTESTED = 20
-# Steps of Gauss-Newton for the first state, and the size of a step below which it has converged (chosen).
-FIRST_STEPS, FIRST_CONVERGED = 50, 1e-9
+# Iterations of Gauss-Newton for the initial state, and its tolerance: half the digits.
+MAX_ITERATIONS, TOLERANCE = 50, 1e-9
 
 
 @dataclass
 class GaussianState:
-    """A state with its covariance: path of one instant, P (unknowns, unknowns)."""
+    """A state and the covariance of its error: path of one time step, P (unknowns, unknowns)."""
 
     path: StateTrajectory
     P: np.ndarray
@@ -31,12 +31,12 @@ class GaussianState:
 
 @dataclass
 class Filter:
-    """Filter of the rows of `sources`, density (nv,) of the motion.
+    """Filter of the residuals `sources`; density (nv,): of the process noise.
 
-    events: innovations that it did not believe. squares, freedoms: of the innovations of the last instant, normalised,
-    and how many they are. Sensors of states beyond CONFIDENCE count as if they were at it; of
-    dynamic variables of the coupled level the farthest are dropped. angles: those whose readings may wrap; turns
-    (angles,): whole turns that were added to their last readings, NaN before the first.
+    gate: innovations of state sensors beyond their limit of CONFIDENCE are down-weighted to that limit, and outliers of
+    dynamic variables are rejected. events: these outliers. chi2, degrees_of_freedom: of the innovations of the last
+    time step. angles: measured angles that may wrap; turns (angles,): whole turns that were added to their last
+    readings, NaN before the first.
     """
 
     layout: StateLayout
@@ -44,12 +44,12 @@ class Filter:
     density: np.ndarray
     gate: bool = True
     events: list[Event] = field(default_factory=list)
-    squares: float = 0.0
-    freedoms: int = 0
+    chi2: float = 0.0
+    degrees_of_freedom: int = 0
     angles: Sequence[Angle] = ()
     turns: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    _seen: int = 0
-    _held: GaussianState | None = None
+    _count: int = 0
+    _current: GaussianState | None = None
     _reported: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -60,52 +60,52 @@ class Filter:
     def _calls(self) -> FilterStep:
         return FilterStep(self.layout, self.sources, self.density, self.gate)
 
-    def _loaded(self, belief: GaussianState) -> FilterStep:
-        """The calls, with a belief, of which they hold the one that they gave last."""
-        if belief is not self._held:
+    def _load(self, belief: GaussianState) -> FilterStep:
+        """The compiled step, loaded with a state unless it has that state from its last result."""
+        if belief is not self._current:
             self._calls.load(belief.path, belief.P)
-        self._held = None
+        self._current = None
         return self._calls
 
-    def _given(self, t: float) -> GaussianState:
-        """A copy of the belief that the calls hold."""
-        self._held = GaussianState(self._calls.path(t), self._calls.P.copy())
-        return self._held
+    def _state(self, t: float) -> GaussianState:
+        """A copy of the state of the compiled step."""
+        self._current = GaussianState(self._calls.path(t), self._calls.P.copy())
+        return self._current
 
     def predict(self, belief: GaussianState, t: float) -> GaussianState:
-        """The belief at a later time."""
-        self._loaded(belief).predict(t - float(belief.path.t[0]))
-        return self._given(t)
+        """The state predicted to a later time t [s]."""
+        self._load(belief).predict(t - float(belief.path.t[0]))
+        return self._state(t)
 
     def predict_and_update(self, belief: GaussianState, readings: MeasurementData) -> GaussianState:
-        """The belief at the time of readings, after these: `predicted`, then `updated`."""
+        """`predict` to the time of the readings, then `update` by them."""
         t = float(readings.t[0])
-        self._loaded(belief).predict(t - float(belief.path.t[0]))
+        self._load(belief).predict(t - float(belief.path.t[0]))
         return self._after(readings, t)
 
     def update(self, belief: GaussianState, readings: MeasurementData) -> GaussianState:
-        """The belief after the readings of one instant, the first of `readings`."""
-        self._loaded(belief)
+        """The state after the first sample of `readings`, which is at its time."""
+        self._load(belief)
         return self._after(readings, float(belief.path.t[0]))
 
     def _after(self, readings: MeasurementData, t: float) -> GaussianState:
-        """The belief after these readings, of the one that the calls hold."""
-        calls, self.squares, self.freedoms = self._calls, 0.0, 0
+        """The state of the compiled step, updated by the first sample of `readings`."""
+        calls, self.chi2, self.degrees_of_freedom = self._calls, 0.0, 0
         readings = self._unwrapped(readings, t) if self.angles else readings
         for source, update in zip(self.sources, calls.updates, strict=True):
             if self.gate and isinstance(source, DynamicsResiduals) and source.outputs:
                 readings, events = snooped(source, calls.path(t), readings, calls.P[None])
-                self.events += [e._replace(instant=self._seen, why="innovation") for e in events]
-            update.read(readings, t)
+                self.events += [e._replace(instant=self._count, why="innovation") for e in events]
+            update.linearize(readings, t)
             update()
-            if self._seen >= UNTESTED:
+            if self._count >= UNTESTED:
                 self.events += [
-                    Event(self._seen, t, name, str(k), size, "innovation") for (name, k), size in update.beyond()
+                    Event(self._count, t, name, str(k), size, "innovation") for (name, k), size in update.outliers()
                 ]
-            self.squares += update.squares
-            self.freedoms += update.freedoms
-        self._seen += 1
-        return self._given(t)
+            self.chi2 += update.chi2
+            self.degrees_of_freedom += update.degrees_of_freedom
+        self._count += 1
+        return self._state(t)
 
     def _unwrapped(self, readings: MeasurementData, t: float) -> MeasurementData:
         """Readings with angles shifted by whole turns, nearest to the state, or as before if the state is uncertain."""
@@ -172,10 +172,10 @@ class Filter:
         predicted: the predictions of all but the first. To first order in the steps from filtered to smoothed states.
         Rauch, Tung and Striebel (1965), "Maximum likelihood estimates of linear dynamic systems".
         """
-        own, path, P = self.layout, _together([x.path for x in filtered]), np.array([x.P for x in filtered])
+        own, path, P = self.layout, _concatenate([x.path for x in filtered]), np.array([x.P for x in filtered])
         if not predicted:
             return path, P
-        before, n, size, nv = _together([x.path for x in predicted]), len(predicted), own.size, own.model.nv
+        before, n, size, nv = _concatenate([x.path for x in predicted]), len(predicted), own.size, own.model.nv
         Phi = np.zeros((n, size, size))
         Phi[:, *own.transition.Phi.T] = own.transitions(path.part(slice(0, n)), before, self.density)[0]
         P_before = np.array([x.P for x in predicted])
@@ -194,10 +194,10 @@ class Filter:
         return path.retract(step), P
 
     def solve_initial_state(self, belief: GaussianState, readings: MeasurementData) -> GaussianState:
-        """The belief of the first instant, by Gauss-Newton from a prior: the readings of one instant."""
+        """The maximum a posteriori state of one sample, by Gauss-Newton from its prior `belief`."""
         prior, P = belief.path, belief.P
         path = prior
-        for _ in range(FIRST_STEPS):
+        for _ in range(MAX_ITERATIONS):
             away = path.local_coordinates(prior)[0]
             H = np.linalg.inv(self.layout.transport(P, away))
             g = H @ away
@@ -208,13 +208,13 @@ class Filter:
                 H, g = H + J.T @ J, g + J.T @ r
             step = -np.linalg.solve(H, g)
             path = path.retract(step[None])
-            if np.abs(step).max() < FIRST_CONVERGED:
+            if np.abs(step).max() < TOLERANCE:
                 break
         return GaussianState(path, np.linalg.inv(H))
 
 
-def _together(paths: Sequence[StateTrajectory]) -> StateTrajectory:
-    """The path of instants that follow each other."""
+def _concatenate(paths: Sequence[StateTrajectory]) -> StateTrajectory:
+    """One trajectory of successive ones."""
     own = paths[0].layout
     return StateTrajectory(
         own, *(np.concatenate([getattr(x, name) for x in paths]) for name in ("t", "q", "rates", "biases"))

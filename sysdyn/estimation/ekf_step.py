@@ -1,7 +1,7 @@
-"""A step of the filter in compiled calls: prediction, and updates by the rows of readings.
+"""One step of the Kalman filter as compiled calls: prediction, and an update by the residuals of each source.
 
-Programs compute what is nonlinear, about one state: the state after a time with the entries of Φ and Q, the rows of
-each source, and the state behind a step δ. Routines of BLAS and LAPACK do the rest, on memory that stays:
+Programs compute the nonlinear parts: the predicted state with Φ and Q, residuals, and the retraction of a step δ.
+Routines of BLAS and LAPACK compute the covariances in fixed memory:
 
     P ← Φ P Φ^T + Q;    S = J P J^T + D = L L^T,  X = P J^T L^-T,  P ← P − X X^T,  δ = −X L⁻¹ r.
 """
@@ -33,21 +33,19 @@ from sysdyn.runtime.runner import Runner
 
 # Groups of the program of a step δ of the state: δ, and entries of the right Jacobian.
 CHANGE, TURN = "change", "turn"
-# Variance of an exact row of which nothing depends on the state, so that it says nothing and divides nothing by zero;
-# by types of numbers, as is what follows.
-OF_EMPTY_ROWS = {DOUBLE: 1e-300, SINGLE: 1e-30}
-# Covariances of this size are zero: those of errors that fade in time become so small that processors take a hundred
-# times as long for them, and so do their products; any that counts is beyond (chosen).
-LEAST_COVARIANCE = {DOUBLE: 1e-150, SINGLE: 1e-20}
+# Variance of an exact row without a derivative, by number type: smallest normal numbers.
+EMPTY_ROW_VARIANCE = {DOUBLE: 1e-300, SINGLE: 1e-30}
+# Smaller covariances are set to zero, by number type: products of subnormal numbers take a hundred times as long.
+SMALLEST_COVARIANCE = {DOUBLE: 1e-150, SINGLE: 1e-20}
 # Largest factor by which P - X^T X may reduce a variance: ten digits are left.
 MAX_REDUCTION = 1e6
 
 
 class FilterStep:
-    """Steps of a filter of the rows of `sources`. density (nv,): of the motion.
+    """Compiled steps of a filter of the residuals `sources`; density (nv,): of the process noise.
 
-    gate: readings of states beyond belief count as if they were at its limit. real: type of numbers for which the calls
-    are, which run in double. state, P (size, size): the belief, which `load` writes.
+    gate: see `Filter`. real: number type of the exported code; the calls run in double precision. state, P
+    (unknowns, unknowns): the current state, which `load` sets.
     """
 
     def __init__(
@@ -64,32 +62,32 @@ class FilterStep:
         self.given = {"dt": np.zeros(1), "left": np.zeros(layout.n_biases), "walk": np.zeros(layout.n_biases)}
         self.given["squares"] = density**2
         self.prediction = self._prediction()
-        self._ahead, self.moved = self.prediction.bind_first(), _compiled(*moved(layout))
+        self._predict, self.retraction = self.prediction.bind_first(), retraction(layout)
         self.updates = [Update(self, x, gate and isinstance(x, StateResiduals)) for x in sources]
 
     def load(self, path: StateTrajectory, P: np.ndarray) -> None:
-        """Write a belief; path: of one instant."""
+        """Set the state; path: of one time step."""
         for name, x in ((POSITION, path.q), (RATES, path.rates), (BIASES, path.biases)):
             self.state[name][:] = x.reshape(-1)
         self.P[:] = P
 
     def path(self, t: float) -> StateTrajectory:
-        """A copy of the state, at t."""
+        """A copy of the state, at time t [s]."""
         own, x = self.layout, self.state
         rates = x[RATES].reshape(1, -1, own.model.nv).copy()
         return StateTrajectory(own, np.array([t]), x[POSITION][None].copy(), rates, x[BIASES][None].copy())
 
     def predict(self, dt: float) -> None:
-        """Move the belief on by dt [s]."""
+        """Predict the state dt [s] later."""
         given = self.given
         given["dt"][0] = dt
         if self.layout.n_biases:
             left, walk = self.layout.bias_transition(given["dt"])
             given["left"][:], given["walk"][:] = left[0], walk[0]
-        self._ahead()
+        self._predict()
 
     def _prediction(self) -> CallList:
-        """Calls of a prediction."""
+        """Calls of the prediction, P ← Φ P Φᵀ + Q."""
         x, k, calls = between(self.layout.motion, self.layout.n_biases, predict=True), self.layout.size, CallList()
         places, numbers = x.Phi, (x.Q @ [k, 1]).astype(np.intc)
         found = _called(calls, machine_code(x.program), self.state | self.given)
@@ -98,22 +96,22 @@ class FilterStep:
         calls.call("transpose", k, k, W, V)
         calls.spmm(k, k, places, found[TRANSITION], V, self.P)
         calls.call("scatter_add", len(numbers), numbers, found[NOISE], self.P)
-        calls.call("flush_subnormals", k * k, LEAST_COVARIANCE[self.real], self.P)
-        self.kept(calls, found)
+        calls.call("flush_subnormals", k * k, SMALLEST_COVARIANCE[self.real], self.P)
+        self.copy_state(calls, found)
         return calls
 
-    def kept(self, calls: CallList, found: Mapping[str, np.ndarray]) -> None:
-        """Add calls that write the state of these outputs."""
+    def copy_state(self, calls: CallList, found: Mapping[str, np.ndarray]) -> None:
+        """Add calls that copy a state from outputs of a program."""
         for name, x in self.state.items():
             calls.call("dcopy", len(x), found[name], 1, x, 1)
 
 
 class Update:
-    """The update of the belief of a step by the rows of a source.
+    """Update of a `FilterStep` by the residuals of a source.
 
-    both: r (rows,) and entries (…) of the rows, as of `LinearizedResiduals`. known (rows,): variances that the belief
-    gives the rows. noise (rows,): their own, in units of the declared noise, > 1 beyond belief. given: inputs of the
-    program of the rows that follow from readings. reading, solution: calls for the rows, and for the update by these.
+    both: r (rows,) and entries (…) of `LinearizedResiduals`. known (rows,): variances that the state gives the rows.
+    noise (rows,): their own, in units of the declared noise, > 1 if down-weighted. given: inputs of the residuals that
+    follow from measurements. reading, solution: calls of the residuals, and of the update.
     """
 
     def __init__(self, step: FilterStep, source: StateResiduals | DynamicsResiduals, gate: bool):
@@ -138,7 +136,7 @@ class Update:
         self._read, self._solve = self.reading.bind_first(), self.solution.bind_first()
 
     def _solution(self) -> CallList:
-        """Calls of the update by rows that are there."""
+        """Calls of the update by the residuals."""
         calls, P, exact = CallList(), self._step.P, self.source.exact
         k, m, z, change = len(P), self.rows, self._z, self._change
         places = self.source.places.T
@@ -147,7 +145,7 @@ class Update:
         calls.call("transpose", m, k, X, W)
         calls.spmm(m, m, places, self.entries, W, S)
         calls.call("dcopy", m, S, m + 1, self.known, 1)
-        own = machine_code(variances(exact, self._gate, OF_EMPTY_ROWS[self._step.real]))
+        own = machine_code(variances(exact, self._gate, EMPTY_ROW_VARIANCE[self._step.real]))
         _called(calls, own, {"r": self.r, "known": self.known}, {NOISE: self.noise})
         calls.call("daxpy", m, 1.0, self.noise, 1, S, m + 1)
         calls.call("dpotrf", "L", m, S, m, self._wrong)
@@ -157,9 +155,9 @@ class Update:
         calls.call("dgemv", "N", k, m, -1.0, X, k, z, 1, 0.0, change, 1)
         calls.call("syrk_sub", k, m, X, X, P)
         calls.call("symmetrise", k, P)
-        program, places = self._step.moved
-        found = _called(calls, program, self._step.state | {CHANGE: change})
-        self._step.kept(calls, found)
+        program, places = self._step.retraction
+        found = _called(calls, machine_code(program), self._step.state | {CHANGE: change})
+        self._step.copy_state(calls, found)
         for _, _, part in self._step.layout.motion.groups:  # P ← J P J^T, J = 1 but for the rows of a group
             n, own = part.stop - part.start, (places[:, 0] >= part.start) & (places[:, 0] < part.stop)
             J, local = found[TURN][np.flatnonzero(own)[0] :], places[own] - part.start
@@ -172,8 +170,8 @@ class Update:
             calls.call("dlacpy", "A", n, n, both, n, P[part, part.start :], k)
         return calls
 
-    def read(self, readings: MeasurementData, t: float) -> None:
-        """Find the rows of the first instant of some readings."""
+    def linearize(self, readings: MeasurementData, t: float) -> None:
+        """Compute the residuals of the first sample of `readings`."""
         if not self.rows:
             return
         for name, x in self.source.inputs(readings).items():
@@ -181,14 +179,14 @@ class Update:
         self._read()
         if not self._status[0] and np.isfinite(self.both).all():
             return
-        self.take(self.source.linearize(self._step.path(t), readings))
+        self.set(self.source.linearize(self._step.path(t), readings))
 
-    def take(self, lines: LinearizedResiduals) -> None:
-        """Take the rows of one instant."""
+    def set(self, lines: LinearizedResiduals) -> None:
+        """Set the residuals of one time step."""
         self.r[:], self.entries[:] = lines.r[0], lines.entries[0]
 
     def __call__(self) -> None:
-        """Update the belief. Raises LinAlgError if the covariance of the rows is not positive."""
+        """Update the state. Raises LinAlgError if the covariance of the innovations is not positive definite."""
         if not self.rows:
             return
         step = self._step
@@ -200,7 +198,7 @@ class Update:
             self._row_by_row(P)
 
     def _row_by_row(self, P: np.ndarray) -> None:
-        """Update the belief row by row in Joseph form, which stays accurate where P − X X^T cancels."""
+        """Update row by row in Joseph form, which remains accurate if P − X Xᵀ cancels."""
         step, J = self._step, np.zeros((self.rows, len(P)))
         J[tuple(self.source.places)] = self.entries
         change = np.zeros(len(P))
@@ -217,29 +215,29 @@ class Update:
             P = 0.5 * (P + P.T)
         step.load(step.path(0.0).retract(change[None]), step.layout.transport(P, change))
 
-    def beyond(self) -> list[tuple[tuple[str, int], float]]:
-        """((measurement, component), innovation in standard deviations) of the rows beyond belief."""
+    def outliers(self) -> list[tuple[tuple[str, int], float]]:
+        """((measurement, component), innovation in standard deviations) of the down-weighted rows."""
         if not self._gate or not self.rows or self.noise.max() <= 1.0:
             return []
         far = np.flatnonzero((self.noise > 1.0) & ~self.source.exact)
         return [(self.source.names[i], float((CHI2_THRESHOLD * self.noise[i]) ** 0.5)) for i in far.tolist()]
 
     @property
-    def squares(self) -> float:
-        """Sum of the squared innovations, normalised."""
+    def chi2(self) -> float:
+        """Sum of the squared normalised innovations."""
         return float(self._z @ self._z)
 
     @property
-    def freedoms(self) -> int:
-        """Number of rows that say something of the state."""
+    def degrees_of_freedom(self) -> int:
+        """Number of rows that depend on the state."""
         return int(np.count_nonzero(self.known))
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 
-def moved(layout: StateLayout) -> tuple[Program, np.ndarray]:
-    """(program of a state behind a step δ (unknowns,), with entries of `ProcessModel.turned`; their places (…, 2))."""
+def retraction(layout: StateLayout) -> tuple[Program, np.ndarray]:
+    """(program of the state after a step δ (unknowns,), with entries of the right Jacobian; their places (…, 2))."""
     graph, nv, n = Graph(SHARING), layout.model.nv, layout.n_states
     x = {name: graph.inputs(name, size) for name, size in (_sizes(layout) | {CHANGE: layout.size}).items()}
     change, entries = x[CHANGE], dict[tuple[int, int], Any]()
@@ -253,17 +251,17 @@ def moved(layout: StateLayout) -> tuple[Program, np.ndarray]:
     return Program.from_graph(graph, tuple(x.items()), outputs), np.array([*entries], dtype=np.int64).reshape(-1, 2)
 
 
-def variances(exact: np.ndarray, gate: bool, of_empty_rows: float) -> Program:
-    """The program of the variances of rows, from their residuals r and the variances that are known of them.
+def variances(exact: np.ndarray, gate: bool, empty_row: float) -> Program:
+    """Program of the variances of rows, from residuals r and the variances `known` that the state gives them.
 
-    1, and with `gate` as large as makes a residual as far from zero as is believed; of exact rows see EXACT_SHARE and
-    OF_EMPTY_ROWS.
+    1, or with `gate` so large that no innovation exceeds its limit; EXACT_SHARE² of the state's variance for exact
+    rows, at least `empty_row`.
     """
     graph, found = Graph(SHARING), []
     r, known = (graph.inputs(name, len(exact)) for name in ("r", "known"))
     for e, s, holds in zip(r, known, exact.tolist(), strict=True):
         if holds:
-            found.append(EXACT_SHARE**2 * s + of_empty_rows)
+            found.append(EXACT_SHARE**2 * s + empty_row)
         elif gate:
             beyond = e * e / ((s + 1.0) * CHI2_THRESHOLD) - 1.0
             found.append(1.0 + 0.5 * (beyond + copysign(beyond, 1.0)))
@@ -278,15 +276,11 @@ def _sizes(layout: StateLayout) -> dict[str, int]:
     return {POSITION: layout.model.nq, RATES: (layout.motion.order - 1) * nv, BIASES: layout.n_biases}
 
 
-def _compiled(program: Program, places: np.ndarray) -> tuple[Runner, np.ndarray]:
-    return machine_code(program), places
-
-
 def _called(
     calls: CallList, runner: Runner, given: Mapping[str, np.ndarray], outputs: dict[str, np.ndarray] | None = None,
     status: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """The outputs of a program, of which a run with these inputs is added."""
+    """Add a run of a program with these inputs; return its outputs."""
     sizes = runner.program.outputs.sizes
     found = {name: np.zeros(size) for name, size in sizes.items()} if outputs is None else outputs
     calls.call_program(runner, given, found, status=status)

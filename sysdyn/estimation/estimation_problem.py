@@ -1,4 +1,4 @@
-"""A problem over time: its equations, its motion and its first instant, ready to be filtered and smoothed."""
+"""Set-up of an estimation problem: residuals, process model, initial state and initial trajectory."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from sysdyn.measurements.problem import Problem
 from sysdyn.measurements.state_sensors import JointPosition, Stance
 from sysdyn.program.groups import Group
 
-# Prior standard deviations of the first instant, beyond those of robots: positions [rad, m], velocities [rad/s, m/s],
-# accelerations [rad/s², m/s²], and their rates (chosen).
+# Prior standard deviations of the initial state, beyond all robots: positions [rad, m], velocities [rad/s, m/s],
+# accelerations [rad/s², m/s²], and their rates.
 FIRST = (10.0, 10.0, 1e3, 1e5)
-# Prior standard deviations of the first attitude of a free base, given and found at rest [rad]: small enough for
-# linearised equations to reach it (chosen).
-FIRST_ATTITUDE, FOUND_ATTITUDE = 1.0, 0.3
-# Standard deviation of the coordinates of the first instant that nothing can tell, and that are chosen [m, rad].
-CHOSEN = 1e-6
-# Standard deviations of velocities and accelerations while the first attitude is found, at rest (chosen).
+# Prior standard deviations of the initial attitude of a free base [rad], and of one solved at rest: a linearised filter
+# converges from there.
+FIRST_ATTITUDE, SOLVED_ATTITUDE = 1.0, 0.3
+# Standard deviation of initial unobservable coordinates, which are fixed [m, rad].
+GAUGE_STD = 1e-6
+# Standard deviations of rates while the initial attitude is solved: the robot is at rest.
 AT_REST = 1e-2
-# Densities of degrees of freedom without an encoder from which learning begins: turns [rad/s³/√Hz], shifts [m/s³/√Hz]
-# (chosen: a walking robot's base has 100 and 30).
-TURNING, SHIFTING = 100.0, 30.0
-# Angular frequency of motions that densities of snap begin with, beside those of jerk [rad/s] (chosen).
+# Initial densities of degrees of freedom without an encoder, rotations [rad/s³/√Hz] and translations [m/s³/√Hz]: those
+# of a walking base.
+ROTATION_PSD, TRANSLATION_PSD = 100.0, 30.0
+# Ratio of the initial densities of snap to those of jerk [rad/s]: a fast motion.
 FREQUENCY = 20.0
-# Time between instants of the filter that gives a first path [s]: a base turns little meanwhile (chosen).
+# Time steps of the filter for an initial trajectory [s]: a base rotates little meanwhile.
 STRIDE = 0.01
 
 
 class EstimationProblem:
-    """A problem over time. coupled: dynamic variables and states together, else first the states.
+    """A problem along a log. coupled: dynamic variables and states are estimated together, else first the states.
 
-    outputs: quantities and measurements that are wanted. span: length of the log [s]. measured {name: (m,) bool}: those
-    components that a log has at some instant; None: any. jitter: standard deviation of the errors of its times [s].
-    impacts: search for jumps of velocities; None: if the problem states a stance or a contact. still: see
-    `sysdyn.estimation.timing.stillness`. Raises ProblemError if no sensor determines the states.
+    outputs: requested quantities and measurements. span: length of the log [s]. measured {name: (m,) bool}: components
+    that the log has at some time; None: all. jitter: standard deviation of the errors of its times [s]. impacts: search
+    for jumps of velocities; None: if the problem has a stance or a contact. still: see
+    `sysdyn.estimation.timing.stillness`. Raises ProblemError if no sensor observes the states.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class EstimationProblem:
             self.kinematic.append(DynamicsResiduals(moving, own))
         self.dynamics = DynamicsResiduals(without_state_sensors(problem) if coupled else rest, own, outputs)
         kinematic = {m.name for m in (*problem.state_sensors, *(moving.measurements if moving else ()))}
-        # biases of which dynamic variables tell over time, after the states; errors of states last as these do
+        # biases that dynamic variables observe over time, after the states are estimated
         slow = [
             own.n_states + b.place.start + k
             for name, b in own.biases.items() if not coupled and len(self.dynamics.exact)
@@ -92,7 +92,7 @@ class EstimationProblem:
         )
 
     def timed(self, readings: MeasurementData) -> MeasurementData:
-        """The readings without stale ones, with the variances that jitter adds."""
+        """The readings without stale samples, with the variances that jitter adds."""
         return with_jitter(self.problem, without_stale(readings, self.still), self.jitter)
 
     @cached_property
@@ -108,11 +108,11 @@ class EstimationProblem:
 
     @cached_property
     def gauge_directions(self) -> list[Unseen]:
-        """The coordinates that nothing tells."""
+        """The unobservable coordinates."""
         return self.find_gauge_directions()
 
     def find_gauge_directions(self, further: Sequence[StateResiduals] = ()) -> list[Unseen]:
-        """The coordinates that nothing tells; further: of sensors of the state beside those of the problem."""
+        """The unobservable coordinates; further: residuals of state sensors in addition to those of the problem."""
         rng = np.random.default_rng(5)
         y, active = {}, {}
         added = [m for source in further for m in source.sensors]
@@ -124,14 +124,14 @@ class EstimationProblem:
         readings = MeasurementData(np.arange(SEEN_AT, dtype=float), y, active, known)
         return unseen([*self.kinematic, self.dynamics, *further], self.layout, readings)
 
-    # ---- first instant -------------------------------------------------------------------------------------------
+    # ---- initial state -----------------------------------------------------------------------------------------------
 
     def initial_state(
         self, readings: MeasurementData, q: np.ndarray | None, density: np.ndarray
     ) -> tuple[GaussianState, tuple[str, ...]]:
-        """(the state of the first instant before its readings, names of the coordinates that are chosen).
+        """(initial state before its measurements, names of its unobservable coordinates, which are fixed).
 
-        q (nq,): where to begin; None: the position that the readings of the first instant say, at rest.
+        q (nq,): initial position; None: solved from the first sample, at rest.
         """
         own, model = self.layout, self.model
         nv, p = model.nv, self.motion.order
@@ -151,11 +151,11 @@ class EstimationProblem:
         return self.prior_at(found, gone, q is not None), tuple(x.name for x in gone)
 
     def prior_at(self, path: StateTrajectory, gone: Sequence[Unseen], given: bool) -> GaussianState:
-        """The first instant with its prior; given: its position was, else it was found at rest."""
-        return GaussianState(path, self._prior(self._std(FIRST_ATTITUDE if given else FOUND_ATTITUDE), path, gone))
+        """The first state of a path with its prior; given: its position is the user's, else it was solved at rest."""
+        return GaussianState(path, self._prior(self._std(FIRST_ATTITUDE if given else SOLVED_ATTITUDE), path, gone))
 
     def _std(self, attitude: float) -> np.ndarray:
-        """Prior standard deviations (unknowns,) of the first instant."""
+        """Prior standard deviations (unknowns,) of the initial state."""
         std = np.concatenate([*(np.full(self.model.nv, x) for x in FIRST[: self.motion.order]), self.layout.bias_std])
         for i, joint in enumerate(self.model.joints):
             if joint.quaternion is not None:
@@ -163,22 +163,22 @@ class EstimationProblem:
         return std
 
     def _prior(self, std: np.ndarray, path: StateTrajectory, gone: Sequence[Unseen]) -> np.ndarray:
-        """Covariance of the first instant, with directions that nothing tells held."""
+        """Prior covariance of the initial state, with unobservable directions fixed."""
         P, nv = np.diag(std * std), self.model.nv
         if gone:
             N = np.linalg.qr(np.array([x.tangent(path.q)[0] for x in gone]).T)[0]
             keep = np.eye(nv) - N @ N.T
-            P[:nv, :nv] = keep @ P[:nv, :nv] @ keep + CHOSEN**2 * N @ N.T
+            P[:nv, :nv] = keep @ P[:nv, :nv] @ keep + GAUGE_STD**2 * N @ N.T
         return P
 
-    # ---- first path ----------------------------------------------------------------------------------------------
+    # ---- initial trajectory ------------------------------------------------------------------------------------------
 
     def initial_trajectory(
         self, belief: GaussianState, readings: MeasurementData, density: np.ndarray
     ) -> StateTrajectory:
-        """A path to begin with: of the filter, or of the encoders if no joint moves in a group."""
+        """Initial trajectory of the smoother: of the filter, or of the encoders if no joint moves in a group."""
         if self.motion.groups:
-            return self._filtered(belief, readings, density)
+            return self._filter(belief, readings, density)
         t, n, own = readings.t, len(readings.t), self.layout
         q, seen = np.repeat(belief.path.q, n, axis=0), set()
         for m, places in encoders_of(self.problem):
@@ -192,10 +192,10 @@ class EstimationProblem:
         path = StateTrajectory(
             own, t, q, np.zeros((n, own.motion.order - 1, self.model.nv)), np.zeros((n, own.n_biases))
         )
-        return self._assembled(path, readings, density) if self.states.loops else path
+        return self._close_loops(path, readings, density) if self.states.loops else path
 
-    def _assembled(self, path: StateTrajectory, readings: MeasurementData, density: np.ndarray) -> StateTrajectory:
-        """The path with loops that are closed at instants a STRIDE apart, each from the positions of the one before."""
+    def _close_loops(self, path: StateTrajectory, readings: MeasurementData, density: np.ndarray) -> StateTrajectory:
+        """The path with closed loops, solved at samples a STRIDE apart, each from the one before."""
         own, nv, chosen = self.layout, self.model.nv, _strides(path.t)
         std = self._std(FIRST_ATTITUDE)
         std[nv : own.n_states] = AT_REST
@@ -208,8 +208,8 @@ class EstimationProblem:
         q = np.stack([np.interp(path.t, path.t[chosen], x) for x in np.array(found).T], axis=1)
         return replace(path, q=q)
 
-    def _filtered(self, belief: GaussianState, readings: MeasurementData, density: np.ndarray) -> StateTrajectory:
-        """The path of the filter over instants a STRIDE apart, smoothed once backwards, and moved on to all others."""
+    def _filter(self, belief: GaussianState, readings: MeasurementData, density: np.ndarray) -> StateTrajectory:
+        """The path of the filter and its smoother at samples a STRIDE apart, predicted to all others."""
         t, own, chosen = readings.t, self.layout, _strides(readings.t)
         filter_ = Filter(own, self.kinematic, density)
         found, ahead = [], []
@@ -225,7 +225,7 @@ class EstimationProblem:
         q, rates = self.motion.predict(last.q, last.rates, t - last.t)
         return StateTrajectory(own, t, q, rates, last.biases)
 
-    # ---- motion --------------------------------------------------------------------------------------------------
+    # ---- process noise -----------------------------------------------------------------------------------------------
 
     @staticmethod
     def encoders(
@@ -233,7 +233,7 @@ class EstimationProblem:
     ) -> tuple[np.ndarray, np.ndarray, float]:
         """(densities κ (nv,) by the encoders, (nv,) bool: encoders determine it, log-likelihood).
 
-        wanted (nv,) bool: degrees of freedom to estimate, others are NaN.
+        wanted (nv,) bool: degrees of freedom to estimate; others are NaN.
         """
         model = problem.model
         density, total = np.full(model.nv, np.nan), 0.0
@@ -252,14 +252,14 @@ class EstimationProblem:
         for i, joint in enumerate(model.joints):
             part = density[model.v_slice(i)]
             if joint.nv == 6:
-                part[:3], part[3:] = TURNING * faster, SHIFTING * faster
+                part[:3], part[3:] = ROTATION_PSD * faster, TRANSLATION_PSD * faster
             else:
-                part[~np.isfinite(part)] = (TURNING if joint.angles else SHIFTING) * faster
+                part[~np.isfinite(part)] = (ROTATION_PSD if joint.angles else TRANSLATION_PSD) * faster
         return density, known, total
 
 
 def _strides(t: np.ndarray) -> list[int]:
-    """Numbers of instants a STRIDE apart: the last one within it, at least the next; with the first and the last."""
+    """Indices of samples at most a STRIDE apart if possible, with the first and the last."""
     chosen = [0]
     while chosen[-1] < len(t) - 1:
         after = int(np.searchsorted(t, t[chosen[-1]] + STRIDE * (1.0 + 1e-6))) - 1

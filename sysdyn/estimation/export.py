@@ -363,7 +363,7 @@ def _vectors(
     filter_: Filter, belief: GaussianState, last: MeasurementData, readings: Sequence[Reading], dt: float
 ) -> tuple[list[dict[str, np.ndarray]], list[GaussianState]]:
     """(readings {member: values, has_member: switches, t}, beliefs after them) of rows like the last one."""
-    own, rng = replace(filter_, turns=filter_.turns.copy(), events=[], _held=None), np.random.default_rng(0)
+    own, rng = replace(filter_, turns=filter_.turns.copy(), events=[], _current=None), np.random.default_rng(0)
     rows, found = [], []
     for row_number in range(TEST_ROWS):
         t = float(belief.path.t[0]) + dt

@@ -1,4 +1,4 @@
-"""Estimates row by row, while a robot moves: `filter`, and behind it by a fixed lag."""
+"""Online estimates while a robot moves: `filter`, and its fixed-lag smoother."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.problem import Problem
 from sysdyn.program.arrays import float_array
 
-# Length of the log over which constant biases stay the same, if it is not known before [s] (chosen).
+# Assumed length of a log [s], over which constant biases do not drift: longer than most.
 LONG_LOG = 600.0
 
 
@@ -46,15 +46,32 @@ def filter(
     start: ArrayLike | None = None,
     robust: bool = True,
 ) -> Live:
-    """A filter: `live = filter(problem, motion=run)`, then `live(t, y)` at each instant, a Run without an axis N.
+    """Create an online filter: `live = filter(problem, motion=run)`, then `live(t, y)` at each sample.
 
-    motion    how the robot moves: a Run of a log of it, or densities as of `smooth`, with their order (3 if None). A
-              Run also provides the jitter of the times
-    lag       seconds that estimates stay behind readings, smoothed by what came since; 0 for the present
-    coupled, start, robust: as of `smooth`; robust: innovations beyond 99.9 % count as if they were at it. Impacts are
-              not looked for: what shows is one innovation after the other, see docs/trajectories.md
+    Parameters
+    ----------
+    problem : Problem
+    outputs : quantities and measurements to estimate, as for `smooth`
+    motion : Run, float, mapping or (nv,) array
+        Process noise: a Run of a similar log, which also provides the jitter of the times, or densities as for
+        `smooth`.
+    order : {3, 4}, optional
+        Order of the process model; by default that of the Run, or 3.
+    lag : float, s
+        Delay of the estimates, which later readings smooth meanwhile; 0 for the present.
+    coupled, start : as for `smooth`
+    robust : bool
+        Innovations of state sensors beyond their 99.9 % limit are down-weighted to that limit, outliers of other
+        measurements are rejected. Impacts are not detected; they appear as a series of outliers.
 
-    Raises what `smooth` does.
+    Returns
+    -------
+    Live
+
+    Raises
+    ------
+    InvalidInput, UnknownName, ProblemError
+        As for `smooth`.
     """
     given: float | Mapping[str, float] | np.ndarray = motion.motion if isinstance(motion, Run) else motion
     order = order or (motion.order if isinstance(motion, Run) else ORDER)
@@ -69,8 +86,8 @@ def filter(
     return Live(estimation, density, float(lag), first, robust)
 
 
-class _Later(Run):
-    """A Run that is made when something of it is first read; then it is one as others are."""
+class LazyRun(Run):
+    """A Run that is computed at the first access to an attribute, and an ordinary one from then on."""
 
     def __init__(self, make: Callable[[], Run]):
         self.__dict__["_make"] = make
@@ -88,7 +105,7 @@ class _Later(Run):
 
 
 class Live:
-    """A filter that runs; see `filter`. It belongs to one thread."""
+    """A running filter of one thread; see `filter`."""
 
     def __init__(
         self, estimation: EstimationProblem, density: np.ndarray, lag: float, first: np.ndarray | None, robust: bool
@@ -122,17 +139,33 @@ class Live:
         self._dt = STRIDE
 
     def __call__(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike] | None = None) -> Run:
-        """The estimate at t − lag, from the readings up to t [s].
+        """Estimate the state and the outputs at t − lag.
 
-        y {measurement: (m,)}: what is left out, or NaN, is not measured now. active {measurement: bool}: of stances,
-        for instance. Raises InvalidInput if t is not later than before, or for values that do not fit.
+        Parameters
+        ----------
+        t : float, s
+        y : {measurement: (m,) array}
+            Readings at t; NaN or omitted if there is none.
+        active : {measurement: bool}, optional
+            Whether stances, for instance, are active.
+
+        Returns
+        -------
+        Run
+            Of one time step, without an axis N.
+
+        Raises
+        ------
+        InvalidInput
+            If t does not increase, or for readings of a wrong size.
+        UnknownName
         """
         with single_blas_thread():
             return self._estimate(t, y, active or {})
 
     @property
     def belief(self) -> GaussianState:
-        """The path at the time of the last readings, with its covariance. Raises InvalidInput before the first ones."""
+        """The state at the last readings, with its covariance. Raises InvalidInput before the first ones."""
         if not self._found:
             raise InvalidInput("this filter has no state yet: call it with some readings first")
         return self._found[-1]
@@ -175,7 +208,7 @@ class Live:
             path, P = self._filter.smooth(self._found, self._ahead)
             smoothed = GaussianState(path.part(slice(0, 1)), P[0])
         events, self._filter.events = self._filter.events, []
-        fit, read, gate = (self._filter.squares, self._filter.freedoms), self._read[0], self._filter.gate
+        fit, read, gate = (self._filter.chi2, self._filter.degrees_of_freedom), self._read[0], self._filter.gate
 
         def result() -> Run:
             pieces = pieces_of(self._trajectory, smoothed.path, Covariances.of_one(smoothed.P), read, gate, events)
@@ -183,7 +216,7 @@ class Live:
             gaps = missing(self._trajectory, read)
             return joined(self._trajectory, pieces, own, self._chosen, self._density, gaps, fit).first()
 
-        return _Later(result)
+        return LazyRun(result)
 
     def _timed(self, now: MeasurementData) -> MeasurementData:
         """The readings with the variances that jitter adds, from the rates of the previous state."""
@@ -197,7 +230,7 @@ class Live:
         return replace(now, further=further)
 
     def _take(self, now: MeasurementData) -> None:
-        """Take in the first readings, or further ones if the estimate stays behind."""
+        """Process the first readings, or later ones if there is a lag."""
         if self._found:
             belief = self._filter.predict(self.belief, float(now.t[0]))
             self._ahead.append(belief)

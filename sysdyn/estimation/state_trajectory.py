@@ -1,4 +1,4 @@
-"""Unknowns of a trajectory: states and biases at each instant, and steps of them."""
+"""Layout of the unknowns of a time step, states and biases, and trajectories of states on their manifold."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.runtime.runner import Runner
 
-# Density of the walk of a bias that is constant, as a share of its prior standard deviation over the length of the log:
-# it stays the same to this share (chosen).
-STAYS = 1e-3
-# Standard deviation of the start of a bias of which nothing is known, in units of the noise of its sensor (chosen).
-UNKNOWN_START = 1e6
+# Drift of a constant bias over the log, as a share of its prior standard deviation: negligible, but not singular.
+CONSTANT_BIAS_DRIFT = 1e-3
+# Prior standard deviation of a bias without prior, in units of the noise of its sensor: half the digits.
+UNKNOWN_BIAS_STD = 1e6
 
 
-class Bias(NamedTuple):
-    """The bias of a measurement: its place among all biases, prior standard deviations, densities and times (m,)."""
+class BiasBlock(NamedTuple):
+    """Biases of a measurement: their place among all, prior standard deviations, densities and times (m,)."""
 
     measurement: Measurement
     place: slice
@@ -45,21 +44,21 @@ class Bias(NamedTuple):
 
 
 class StateLayout:
-    """The unknowns of an instant: δq (nv,), q̇, q̈ (and q⃛ if motion is of order 4), then biases.
+    """Layout of the unknowns of a time step: δq (nv,), q̇, q̈ (and q⃛ at order 4), then biases.
 
-    span: length of the log [s], over which constant biases stay the same.
+    span: length of the log [s], over which constant biases do not drift.
     """
 
     def __init__(self, problem: Problem, motion: ProcessModel, span: float):
         self.model, self.motion = problem.model, motion
-        self.biases: dict[str, Bias] = {}
+        self.biases: dict[str, BiasBlock] = {}
         at = 0
         for m in problem.biased:
             assert m.drift is not None
             size = len(m.components(self.model))
             std, density = prior_bias_std(m, self.model), m.drift.densities(size)
-            density = np.where(density > 0.0, density, STAYS * std / np.sqrt(max(span, 1e-9)))
-            self.biases[m.name] = Bias(m, slice(at, at + size), std, density, m.drift.times(size))
+            density = np.where(density > 0.0, density, CONSTANT_BIAS_DRIFT * std / np.sqrt(max(span, 1e-9)))
+            self.biases[m.name] = BiasBlock(m, slice(at, at + size), std, density, m.drift.times(size))
             at += size
         self.n_biases = at
 
@@ -78,7 +77,7 @@ class StateLayout:
 
     @cached_property
     def unknown_starts(self) -> np.ndarray:
-        """(biases,) bool: of whose start nothing is known."""
+        """(biases,) bool: biases without prior."""
         kinds = [(b.measurement.drift, len(b.std)) for b in self.biases.values()]
         starts = (~np.isfinite(drift.deviations(m)) for drift, m in kinds if drift is not None)
         return np.concatenate([np.zeros(0, dtype=bool), *starts])
@@ -90,12 +89,12 @@ class StateLayout:
         return np.concatenate([np.zeros(0), *density]), np.concatenate([np.zeros(0), *time])
 
     def set_bias_psd(self, name: str, density: np.ndarray) -> None:
-        """Set the densities (m,) of the walk of a bias."""
+        """Set the densities (m,) of the random walk of a bias."""
         self.biases[name] = self.biases[name]._replace(density=density)
         self.__dict__.pop("bias_walk", None)
 
     def bias_transition(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(share of each bias that is left, variance that is added) (N, biases) over dt (N,) [s]."""
+        """(share of each bias that remains, variance of its random walk) (N, biases) over dt (N,) [s]."""
         density, time = self.bias_walk
         over = np.asarray(dt)[:, None] / time
         fading = np.flatnonzero(time < np.inf)
@@ -140,7 +139,7 @@ class StateLayout:
         return inputs | {"dt": dt[:, None], "left": self.bias_transition(dt)[0]}
 
     def transport(self, P: np.ndarray, step: np.ndarray, back: bool = False) -> np.ndarray:
-        """The covariance P (size, size) of a state behind a step (size,) of it; back: before it, of P behind it."""
+        """Covariance P (size, size) after a state is retracted by a step (size,); back: before it, from P after it."""
         nv, found = self.model.nv, P.copy()
         if self.motion.groups:
             J = self.motion.right_jacobian(step[None, :nv])[0]
@@ -150,7 +149,7 @@ class StateLayout:
         return found
 
     def column(self, name: str, k: int) -> int:
-        """Number of the unknown of a column of an instant: ("q", k), ("qd", k), ("qdd", k), or ("y:NAME", k)."""
+        """Index of an unknown: ("q", k), ("qd", k), ("qdd", k), or ("y:NAME", k) for a bias."""
         nv = self.model.nv
         if name in ("q", "qd", "qdd"):
             return ("q", "qd", "qdd").index(name) * nv + k
@@ -164,15 +163,15 @@ def declared_std(m: Measurement, model: Model) -> np.ndarray:
 
 
 def prior_bias_std(m: Measurement, model: Model) -> np.ndarray:
-    """Prior standard deviations (m,) of the bias of a measurement at the start."""
+    """Standard deviations (m,) of the initial bias of a measurement."""
     assert m.drift is not None
     std = m.drift.deviations(len(m.components(model)))
-    return np.where(np.isfinite(std), std, UNKNOWN_START * declared_std(m, model))
+    return np.where(np.isfinite(std), std, UNKNOWN_BIAS_STD * declared_std(m, model))
 
 
 @dataclass(frozen=True)
 class StateTrajectory:
-    """N instants: t (N,), q (N, nq), rates (N, p − 1, nv), biases (N, all)."""
+    """States at N time steps: t (N,) [s], q (N, nq), rates (N, p − 1, nv), biases (N, biases)."""
 
     layout: StateLayout
     t: np.ndarray
@@ -184,11 +183,11 @@ class StateTrajectory:
         return len(self.t)
 
     def part(self, chosen: slice | np.ndarray) -> Self:
-        """The path at some of its instants."""
+        """The states at some of the time steps."""
         return type(self)(self.layout, self.t[chosen], self.q[chosen], self.rates[chosen], self.biases[chosen])
 
     def retract(self, step: np.ndarray) -> Self:
-        """The path after a step (N, unknowns): positions in the tangent space, all others added."""
+        """x ⊕ step for steps (N, unknowns): positions on their manifold, all others by addition."""
         own, nv, n = self.layout, self.layout.model.nv, len(self)
         rates = self.rates + step[:, nv : own.n_states].reshape(n, -1, nv)
         q = own.model.integrate(self.q, step[:, :nv])
@@ -200,5 +199,5 @@ class StateTrajectory:
         return np.concatenate([q, rates.reshape(len(self), -1), self.biases - origin.biases], axis=1)
 
     def state(self) -> dict[str, np.ndarray]:
-        """q, qd and qdd, as inputs of programs."""
+        """q, qd and qdd as inputs of programs."""
         return {"q": self.q, "qd": self.rates[:, 0], "qdd": self.rates[:, 1]}

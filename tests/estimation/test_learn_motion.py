@@ -100,7 +100,7 @@ def test_the_likelihood_is_that_of_the_innovations():
         J = estimation.states.linearize(belief.path, part).J[0]
         total -= 0.5 * np.linalg.slogdet(np.eye(len(J)) + J @ belief.P @ J.T)[1]
         belief = filter_.update(belief, part)
-        total -= 0.5 * (filter_.squares + filter_.freedoms * math.log(2.0 * math.pi))
+        total -= 0.5 * (filter_.chi2 + filter_.degrees_of_freedom * math.log(2.0 * math.pi))
     total -= 25 * 3 * (math.log(3.0 * ENCODERS) + math.log(0.2 * TACHOMETERS))
     assert found.log_likelihood[0] == pytest.approx(total, rel=1e-6)
 

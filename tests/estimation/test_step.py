@@ -95,14 +95,14 @@ def test_steps_are_those_of_dense_matrices(seed, kinds, order, dt, missing):
     agree(step, path, P, 1e-11)
     read, total = readings(own, rng, missing), 0.0
     for update in step.updates:
-        update.read(read, 0.0)
+        update.linearize(read, 0.0)
         update()
-        total += update.squares
+        total += update.chi2
     path, P, squares = updated(own, path, P, read, gate=True)
     agree(step, path, P, 1e-9)
     assert total == pytest.approx(squares, rel=1e-9, abs=1e-12)
     if missing == 1.0:
-        assert not squares and not any(update.freedoms for update in step.updates)
+        assert not squares and not any(update.degrees_of_freedom for update in step.updates)
 
 
 def test_couplings_of_joints_hold():
@@ -112,7 +112,7 @@ def test_couplings_of_joints_hold():
     read, step = readings(own, rng, 0.0), FilterStep(own.layout, own.kinematic, np.ones(4), gate=True)
     step.load(path, P)
     for update in step.updates:
-        update.read(read, 0.0)
+        update.linearize(read, 0.0)
         update()
     assert own.states.exact.any()
     agree(step, *updated(own, path, P, read, gate=True)[:2], 1e-9)
@@ -128,9 +128,9 @@ def test_a_reading_beyond_belief_counts_as_if_it_were_at_the_limit():
         step = FilterStep(own.layout, own.kinematic, np.ones(3), gate)
         step.load(path, P)
         update = step.updates[0]
-        update.read(read, 0.0)
+        update.linearize(read, 0.0)
         update()
-        said = dict(update.beyond())
+        said = dict(update.outliers())
         assert (("encoders", 1) in said) is gate and ("encoders", 0) not in said
         if gate:
             expected = 10.0 / np.sqrt(P[1, 1] + 1e-2**2)
@@ -145,7 +145,7 @@ def test_rows_that_cannot_be_computed_say_nothing():
     read, step = readings(own, rng, 0.0), FilterStep(own.layout, own.kinematic, np.ones(3), gate=False)
     step.load(path, P)
     for update in step.updates:
-        update.read(read, 0.0)
+        update.linearize(read, 0.0)
         update()
     agree(step, *updated(own, path, P, read, gate=False)[:2], 1e-9)
     assert np.isfinite(step.P).all()
@@ -156,6 +156,6 @@ def test_rows_of_which_no_variance_is_positive_are_told():
     path, P = begun(own, rng)
     step = FilterStep(own.layout, own.kinematic, np.ones(3), gate=False)
     step.load(path, -1e3 * P)
-    step.updates[0].read(readings(own, rng, 0.0), 0.0)
+    step.updates[0].linearize(readings(own, rng, 0.0), 0.0)
     with pytest.raises(np.linalg.LinAlgError, match="row 0 of the readings"):
         step.updates[0]()
