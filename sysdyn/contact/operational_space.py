@@ -25,8 +25,8 @@ from sysdyn.measurements.measurement import Constraint
 from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.offline.constrained import acceleration_rows
 from sysdyn.offline.recursion import BUDGET
+from sysdyn.offline.recursion_constraints import acceleration_rows
 from sysdyn.online.robot_functions import Kinematics, ResultDescription
 from sysdyn.program.graph import Expr
 from sysdyn.program.groups import Groups
@@ -119,7 +119,7 @@ def operational_space(
             f"{model.name!r} has {', '.join(missing)}, which its inertia follows: add *sysdyn.closures(model) to the "
             "constraints, or leave them open by model.replace(closures=())"
         )
-    rows = acceleration_rows(problem, valued=False)
+    rows = acceleration_rows(problem, with_inputs=False)
     if rows is None:
         raise ProblemError("a constraint whose wrench does work has no Delassus matrix: its loads are not its rows")
     m = sum(x.size for x in rows)

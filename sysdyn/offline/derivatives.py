@@ -21,9 +21,9 @@ from sysdyn.model.kinematics import path
 from sysdyn.model.normal_form import normal_form
 from sysdyn.model.quantities import tangents
 from sysdyn.offline import recursion
-from sysdyn.offline.constraint_rows import ConstraintRows
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.inverse_inertia import SPACE, InverseInertia, Load
+from sysdyn.offline.recursion_constraints import ConstraintRows
 from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.recursions.transforms import constant_steps, force_to_child
@@ -114,6 +114,28 @@ def implicit(
     return SymbolicDerivatives(method, elimination.graph, assembly.inputs, blocks, tuple(guards))
 
 
+class FixedSolution:
+    """The residual D d + b and the outputs Y d + b_Y of a system, in a graph of their own with the solution d as input.
+
+    inputs: groups of inputs of that graph. state: {scalar input: its expression in the graph of `assembled`}.
+    """
+
+    def __init__(self, system: System, assembled: Assembly, solution: Sequence):
+        self.graph = Graph("structural")
+        copy, d = system.build(self.graph), self.graph.inputs("d", len(solution))
+        self.inputs = dict(copy.inputs)
+        self.residual = _values(copy.rows, copy.b, d)
+        self.outputs = {x: _values(*y, d) for x, y in copy.outputs.items()}
+        self.state = _named("d", solution)
+        for group, values in assembled.inputs:
+            self.state |= _named(group, values)
+
+
+def _values(rows: Sequence[Mapping[int, Any]], b: Sequence, d: Sequence | np.ndarray) -> list:
+    """Values of affine functions with these rows and constants b."""
+    return [affine(row, right, d) for row, right in zip(rows, b, strict=True)]
+
+
 def rates(
     system: System, assembled: Assembly, solution: Sequence, name: str, outputs: Collection[str] = ()
 ) -> tuple[list[dict[int, Any]], list[dict[str, list]]]:
@@ -122,22 +144,17 @@ def rates(
     Returns (∂D d + ∂b as {equation: entry}, ∂Y d + ∂b_Y as {output: entries}), one of each per direction, in the graph
     of `assembled`. solution: d of that system.
     """
-    scratch = Graph("structural")
-    assembly = system.build(scratch)
-    d = scratch.inputs("d", len(solution))  # an input: it is fixed
-    tables = [(assembly.rows, assembly.b), *(assembly.outputs[x] for x in outputs)]
-    residual = [affine(row, right, d) for rows, b in tables for row, right in zip(rows, b, strict=True)]
-    state = {f"{group}[{k}]": x for group, values in assembled.inputs for k, x in enumerate(values)}
-    state |= {f"d[{k}]": x for k, x in enumerate(solution)}
-    directions = tangents(system.model, name, dict(assembly.inputs)[name])
-    slopes = [derivative(residual, direction) for direction in directions]
-    values = iter(evaluate(np.array([*itertools.chain(*slopes), None], dtype=object)[:-1], state))
+    fixed_solution = FixedSolution(system, assembled, solution)
+    tables = [fixed_solution.residual, *(fixed_solution.outputs[x] for x in outputs)]
+    directions = tangents(system.model, name, fixed_solution.inputs[name])
+    slopes = [derivative([*itertools.chain(*tables)], direction) for direction in directions]
+    values = iter(evaluate(np.array([*itertools.chain(*slopes), None], dtype=object)[:-1], fixed_solution.state))
     changes: list[dict[int, Any]] = []
     fixed: list[dict[str, list]] = []
     for _ in directions:
-        equations = [next(values) for _ in assembly.b]
+        equations = [next(values) for _ in fixed_solution.residual]
         changes.append({i: x for i, x in enumerate(equations) if not is_zero(x)})
-        fixed.append({x: [next(values) for _ in assembly.outputs[x].b] for x in outputs})
+        fixed.append({x: [next(values) for _ in fixed_solution.outputs[x]] for x in outputs})
     return changes, fixed
 
 
@@ -145,7 +162,7 @@ def rates(
 
 
 def has_analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str]) -> bool:
-    """True if `analytic` supports these derivatives: of τ, q̈ and w if `recursion.torque_driven` to the problem."""
+    """True if `analytic` supports these derivatives: of τ, q̈ and w of problems that recursions solve."""
     if recursion.torque_driven(problem) is None:
         return False
     known = {"q", "qd", "tau", "qdd", "fx", *(value_group(m.name) for m in problem.constraints)}
@@ -386,5 +403,5 @@ class _Dynamics:
         return Load(change.forces[self.U], way[0] if way else None, change.wrench, rows)
 
 
-def _named(name: str, values: np.ndarray) -> dict[str, object]:
+def _named(name: str, values: Sequence | np.ndarray) -> dict[str, object]:
     return {f"{name}[{k}]": x for k, x in enumerate(values)}

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import NamedTuple
 
 from sysdyn.equations.system import System
 from sysdyn.measurements.input_names import value_group
@@ -24,7 +23,7 @@ from sysdyn.model.quantities import tangents
 from sysdyn.model.se3 import normalise_quaternions
 from sysdyn.offline import recursion
 from sysdyn.offline.compile import ordered_system
-from sysdyn.offline.derivatives import affine
+from sysdyn.offline.derivatives import FixedSolution, affine
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
 from sysdyn.offline.report import Choice
@@ -47,18 +46,11 @@ from sysdyn.recursions.generate import GeneratedDynamics
 from sysdyn.sparse.lu import solve, solve_transposed
 
 
-class Product(NamedTuple):
-    """The program of a product, and its method (see the module)."""
-
-    method: str
-    program: Program
-
-
 def product(
     kind: str, problem: Problem, choice: Choice, program: Program, options: Options, of: Sequence[str],
     wrt: Sequence[str], ambient: bool = False,
-) -> Product:  # fmt: skip
-    """A product of vectors with the derivatives of the outputs `of` by the groups of inputs `wrt`.
+) -> tuple[Program, str]:  # fmt: skip
+    """(product of vectors with the derivatives of the outputs `of` by the groups of inputs `wrt`, its method).
 
     The product's inputs are those of the program, then `cotangents:NAME` of outputs and `tangents:NAME` of inputs, as
     required by `kind`. Its outputs are `of` (jvp) or `wrt`. ambient: differentiate by the entries of q, where
@@ -68,7 +60,7 @@ def product(
     derivatives = _derivatives(problem, choice, program, options, of, wrt, directions)
     program = derivatives.product(kind)
     parts = [part for _, part in problem.model.quaternions]
-    return Product(derivatives.method, _at_unit(program, parts) if ambient and parts else program)
+    return (_at_unit(program, parts) if ambient and parts else program), derivatives.method
 
 
 def _derivatives(
@@ -249,15 +241,9 @@ class _ByFactors(ProgramDerivatives):
         shown = elimination.assembly.outputs
         self.outputs = {x: shown[x].rows if x in shown else system.output_terms(x) for x in of}
         self.n = len(elimination.solution)
-        self.state = {f"{name}[{k}]": x for name, column in inputs.items() for k, x in enumerate(column)}
-        self.state |= {f"d[{k}]": x for k, x in enumerate(elimination.solution)}
-        self.scratch = Graph("structural")
-        written = system.build(self.scratch)
-        d = self.scratch.inputs("d", self.n)
-        self.residual = [affine(row, b, d) for row, b in zip(written.rows, written.b, strict=True)]
-        # outputs Y d + b_Y with fixed d
-        self.fixed_outputs = {x: [affine(*row, d) for row in zip(y.rows, y.b, strict=True)]
-                     for x, y in written.outputs.items() if x in of}  # fmt: skip
+        fixed_solution = FixedSolution(system, elimination.assembly, elimination.solution)
+        self.scratch, self.residual, self.state = fixed_solution.graph, fixed_solution.residual, fixed_solution.state
+        self.fixed_outputs = {x: y for x, y in fixed_solution.outputs.items() if x in of}
 
     def rates(self, direction: PartialsByScalar) -> ScalarsByGroup:
         inner = {x: self.scratch.input(f"rate {x}") for x in direction}

@@ -33,8 +33,8 @@ from sysdyn.offline.check import (
     chunk_of,
     relative_difference,
 )
-from sysdyn.offline.constrained import acceleration_rows, load_matrices, measured_rows
 from sysdyn.offline.options import Options
+from sysdyn.offline.recursion_constraints import acceleration_rows, load_matrices, measured_rows
 from sysdyn.offline.report import BACKWARD_ERROR, GOOD_ERROR, Choice
 from sysdyn.offline.sampling import PASSES_SEED, VERIFIED_STATES, sample_states
 from sysdyn.program.autodiff import to_graph

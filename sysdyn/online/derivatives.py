@@ -81,8 +81,7 @@ def compile_derivatives(
     if full:
         program, method = _jacobian(problem, choice, solution, options, of, dict(zip(wrt, by, strict=True)))
     else:
-        product = products.product(kind, problem, choice, solution, options, of, by)
-        program, method = product.program, product.method
+        program, method = products.product(kind, problem, choice, solution, options, of, by)
     made = Derivatives if full else DerivativeProduct
     return made(problem, program, of, wrt, method, options, kind, reduction)
 

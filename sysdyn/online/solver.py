@@ -476,7 +476,7 @@ class Solver(Differentiable["DerivativeProduct"]):
         def derivative(kind: str, wrt: tuple[str, ...]) -> Program:
             return product(
                 kind, self.problem, self.choice, self.program, self.options, self.outputs, wrt, ambient=True
-            ).program
+            )[0]
 
         def on_derivative_failure(program: Program, run: Result) -> None:
             handle_failed_states(self.problem, self.outputs, program, run, on_singular)

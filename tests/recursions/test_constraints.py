@@ -15,7 +15,7 @@ from sysdyn.measurements.input_names import value_group
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Revolute
 from sysdyn.model.se3 import X_motion, rotx, roty
-from sysdyn.offline.constrained import acceleration_rows
+from sysdyn.offline.recursion_constraints import acceleration_rows
 from sysdyn.passes import ALL as PASSES
 from sysdyn.recursions.generate import generate
 

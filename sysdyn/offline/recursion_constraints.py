@@ -1,8 +1,8 @@
-"""Rows of constraints and measurements for recursions, and the load matrices of constraints."""
+"""Rows of constraints and measurements for recursions, load matrices of constraints, and derivatives of both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,23 +13,26 @@ from sysdyn.measurements.input_names import value_group
 from sysdyn.measurements.measurement import Context, FrameRef, Measurement, find_frame
 from sysdyn.measurements.problem import Problem
 from sysdyn.model.kinematics import joint_transform
+from sysdyn.model.quantities import tangents
 from sysdyn.model.se3 import rotation
-from sysdyn.program.graph import Graph
+from sysdyn.program.autodiff import derivative, evaluate
+from sysdyn.program.graph import Graph, is_zero
 from sysdyn.recursions.constraints import AccelerationRows, OriginalBodies, RowBlocks
+from sysdyn.recursions.generate import ROWS, generate
 
-# Seed of the random state at which loads are compared with rows, and tolerance (chosen).
+# Seed of the random state at which loads are compared with rows, and tolerance (rounding errors).
 LOADS_SEED, LOADS_TOLERANCE = 5, 1e-9
 
 
-def acceleration_rows(problem: Problem, valued: bool = True) -> tuple[AccelerationRows, ...] | None:
+def acceleration_rows(problem: Problem, with_inputs: bool = True) -> tuple[AccelerationRows, ...] | None:
     """Rows of the constraints of a problem; None if a constraint does work (its loads are not its transposed rows).
 
-    valued: True if the accelerations y of the constraints are inputs; else they are zero.
+    with_inputs: True if the accelerations y of the constraints are inputs; else they are zero.
     """
-    return problem.cached(("acceleration rows", valued), lambda: (_acceleration_rows(problem, valued),))[0]
+    return problem.cached(("acceleration rows", with_inputs), lambda: (_acceleration_rows(problem, with_inputs),))[0]
 
 
-def _acceleration_rows(problem: Problem, valued: bool) -> tuple[AccelerationRows, ...] | None:
+def _acceleration_rows(problem: Problem, with_inputs: bool) -> tuple[AccelerationRows, ...] | None:
     model = problem.model
     context = Context.at(model, *model.random_state(seed=LOADS_SEED)[:2])
     constraints = []
@@ -41,7 +44,7 @@ def _acceleration_rows(problem: Problem, valued: bool) -> tuple[AccelerationRows
         loads |= {("qdd", name): L for name, L in m.torques(context).items()}
         if set(loads) != set(rows) or any(np.abs(rows[key].T - L).max() > LOADS_TOLERANCE for key, L in loads.items()):
             return None
-        constraints.append(_rows(problem, m, rows, valued))
+        constraints.append(_rows(problem, m, rows, with_inputs))
     return tuple(constraints)
 
 
@@ -69,11 +72,11 @@ def measured_rows(problem: Problem, measured: Sequence[Measurement]) -> tuple[Ac
         rows = m.rows(context)
         if not {quantity for quantity, _ in rows} <= {"a", "qdd"}:
             return None
-        measurements.append(_rows(problem, m, rows, valued=False))
+        measurements.append(_rows(problem, m, rows, with_inputs=False))
     return tuple(measurements)
 
 
-def _rows(problem: Problem, m: Measurement, blocks: Iterable[tuple[str, str]], valued: bool) -> AccelerationRows:
+def _rows(problem: Problem, m: Measurement, blocks: Iterable[tuple[str, str]], with_inputs: bool) -> AccelerationRows:
     """Rows of a constraint or measurement. blocks: (quantity, owner) of each of its blocks."""
     model, classical = problem.model, galilean_invariant(problem.model, m)
     accelerated = tuple(model.body_index(owner) for quantity, owner in blocks if quantity == "a")
@@ -91,7 +94,7 @@ def _rows(problem: Problem, m: Measurement, blocks: Iterable[tuple[str, str]], v
             else:
                 first = model.v_slice(model.joint_index(owner)).start
                 rows["qdd"].update({first + k: block[:, k] for k in range(block.shape[1])})
-        y = graph.inputs(value_group(m.name), size) if valued else np.zeros(size)
+        y = graph.inputs(value_group(m.name), size) if with_inputs else np.zeros(size)
         return RowBlocks(rows["a"], rows["qdd"], list(y - m.bias(context)))
 
     return AccelerationRows(m.name, accelerated, size, classical, write)
@@ -124,3 +127,61 @@ class _TreeContext(Context):
     def between(self, a: FrameRef, b: FrameRef) -> tuple[np.ndarray, np.ndarray]:
         first, second = (find_frame(self.model, frame) for frame in (a, b))
         return self.bodies.between((first.body, first.X), (second.body, second.X))
+
+
+class ConstraintRows:
+    """The m rows J q̈ + b − y = 0 of constraints that act by torques J^T w.
+
+    names: {input group y: its rows}. m: number of rows.
+    """
+
+    def __init__(self, problem: Problem):
+        model = self._model = problem.model
+        self._rows = generate(model, frozenset(), (ROWS,), False, constraints=acceleration_rows(problem) or ())
+        self._load_graph = Graph("structural")
+        self._q, qd = (self._load_graph.inputs(x, n) for x, n in (("q", model.nq), ("qd", model.nv)))
+        self.m = len(self._rows.outputs[ROWS])
+        self.names: dict[str, range] = {}
+        start = 0
+        for constraint in problem.constraints:
+            self.names[value_group(constraint.name)] = range(start, start := start + len(constraint.wrench(model)))
+        self._bodies, self._joints = load_matrices(problem, Context.at(model, self._q, qd))
+
+    def loads(self, values: Mapping[str, object]) -> tuple[dict[int, np.ndarray], np.ndarray]:
+        """({body: (6, m) wrenches on the body, in its frame}, torques (nv, m)) per unit of each w.
+
+        values: {name of a scalar input: value}.
+        """
+        return {i: self._at(x, values) for i, x in self._bodies.items()}, self._at(self._joints, values)
+
+    def load_rates(self, values: Mapping[str, object], w: np.ndarray) -> list[tuple[dict[int, np.ndarray], np.ndarray]]:
+        """Derivatives of the loads ({body: wrench (6)}, torques (nv)) along each direction of q, at fixed w."""
+        along = []
+        names = {f"w[{e}]": x for e, x in enumerate(w)}
+        w_inputs = self._load_graph.inputs("w", self.m)
+        acting = [*(x for block in self._bodies.values() for x in block @ w_inputs), *(self._joints @ w_inputs)]
+        for direction in tangents(self._model, "q", self._q):
+            rate = self._at(np.array([*derivative(acting, direction), None], dtype=object)[:-1], {**values, **names})
+            bodies = {i: rate[6 * n : 6 * n + 6] for n, i in enumerate(self._bodies)}
+            along.append((
+                {i: x for i, x in bodies.items() if not all(map(is_zero, x))}, rate[6 * len(bodies) :],
+            ))  # fmt: skip
+        return along
+
+    def residual(self, values: Mapping[str, object]) -> np.ndarray:
+        """J q̈ + b − y (m)."""
+        return self._at(np.array(self._rows.outputs[ROWS], dtype=object), values)
+
+    def rates(self, name: str, values: Mapping[str, object]) -> list[np.ndarray | None]:
+        """Derivatives (m) of the residual along each direction of q or q̇; None for a zero derivative."""
+        rows = self._rows.outputs[ROWS]
+        size = self._model.nq if name == "q" else self._model.nv
+        residual_rates: list[np.ndarray | None] = []
+        for direction in tangents(self._model, name, self._rows.graph.inputs(name, size)):
+            rate = self._at(np.array(derivative(rows, direction), dtype=object), values)
+            residual_rates.append(None if all(map(is_zero, rate)) else rate)
+        return residual_rates
+
+    @staticmethod
+    def _at(x: np.ndarray, values: Mapping[str, object]) -> np.ndarray:
+        return np.asarray(evaluate(x, values)).astype(object)
