@@ -15,7 +15,7 @@ import numpy as np
 from sysdyn.errors import SingularState
 from sysdyn.program.graph import Scalar, copysign, is_zero, sqrt
 
-Column = MutableMapping[int, Scalar]  # {row: entry}; rows without an entry are zero
+SparseColumn = MutableMapping[int, Scalar]  # {row: entry}; rows without an entry are zero
 
 
 class OrthogonalTransform(ABC):
@@ -24,11 +24,11 @@ class OrthogonalTransform(ABC):
     rows: tuple[int, ...]
 
     @abstractmethod
-    def apply(self, y: Column) -> None:
+    def apply(self, y: SparseColumn) -> None:
         """y ← T y in place. Entries that become zero are removed."""
 
     @abstractmethod
-    def apply_transposed(self, y: Column) -> None:
+    def apply_transposed(self, y: SparseColumn) -> None:
         """y ← T^T y = T⁻¹ y in place."""
 
 
@@ -40,13 +40,13 @@ class Rotation(OrthogonalTransform):
     c: Scalar
     s: Scalar
 
-    def apply(self, y: Column) -> None:
+    def apply(self, y: SparseColumn) -> None:
         self._rotate(y, self.s)
 
-    def apply_transposed(self, y: Column) -> None:
+    def apply_transposed(self, y: SparseColumn) -> None:
         self._rotate(y, -self.s)
 
-    def _rotate(self, y: Column, s: Scalar) -> None:
+    def _rotate(self, y: SparseColumn, s: Scalar) -> None:
         p, i = self.rows
         first, second = y.get(p, 0.0), y.get(i, 0.0)
         _put(y, p, _sum(self.c, first, s, second))
@@ -61,7 +61,7 @@ class Reflection(OrthogonalTransform):
     v: tuple[Scalar, ...]  # in all rows except the first
     tau: Scalar
 
-    def apply(self, y: Column) -> None:
+    def apply(self, y: SparseColumn) -> None:
         p, *others = self.rows
         total = y.get(p, 0.0)
         for i, v in zip(others, self.v, strict=True):
@@ -108,7 +108,7 @@ def _sum(a: Scalar, x: Scalar, b: Scalar, y: Scalar) -> Scalar:
     return a * x if _vanishes(y) else a * x + b * y
 
 
-def _put(y: Column, i: int, value: Scalar) -> None:
+def _put(y: SparseColumn, i: int, value: Scalar) -> None:
     if _vanishes(value):
         y.pop(i, None)
     else:
