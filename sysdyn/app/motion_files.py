@@ -19,7 +19,7 @@ from sysdyn.model import Model
 
 
 def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.ndarray]:
-    """Read arguments q, tau, fx and t for `show` from files, for example a log and its estimates; see `log_columns`.
+    """Read arguments q, tau, fx and t for `show` from files with columns as in `sysdyn.data.columns`.
 
     Several files are merged at their common times t. States with missing values are dropped. Raises FileError, and
     InvalidInput if no file has q.

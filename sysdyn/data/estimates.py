@@ -1,7 +1,7 @@
-"""Logs estimated from end to end: here or by the workers of a Dask cluster, into a file.
+"""Estimates of a whole log, computed here or by the workers of a Dask cluster, and written to a file.
 
-A worker reads, solves and hands back one file of the log at a time, in the chunks in which this process would, so that
-the results are the same bit for bit on processors of one kind. What a worker that dies was at, others do again.
+A worker reads and solves one file of the log at a time, in the same chunks as this process would. Work of a worker that
+dies is redone by the others.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sysdyn.files.table_writers import write_table
 from sysdyn.online.constraint_errors import warn_of_gaps
 from sysdyn.online.solver import Solver
 
-# Files of a log that are with the cluster at a time, for each of its threads (chosen).
-AHEAD = 2
-# Seconds after which a scheduler that does not answer counts as missing (chosen).
-SCHEDULER_PATIENCE = 10.0
+# Files submitted in advance, for each thread of the cluster (chosen).
+PREFETCH = 2
+# Seconds after which a scheduler that does not answer is an error (chosen).
+CONNECT_TIMEOUT = 10.0
 
 
 def estimate_log(
@@ -34,10 +34,9 @@ def estimate_log(
 ) -> Summary:  # fmt: skip
     """Estimate every state of a log, and write the estimates to `out` (.csv, .npz, .parquet, .h5) chunk by chunk.
 
-    Columns of the file: t, the positions q:l_knee and so on, then tau:l_knee and so on, std:tau:l_knee where something
-    is noisy, and ok where states may stay unsolved; a .npz file has arrays t, q, tau (N, nv), std:tau ….
-    seen: called with the estimates of each chunk.
-    scheduler: address of a Dask scheduler, whose workers see the files of the log under the same names, each a task.
+    Columns of the file: t, q:l_knee …, tau:l_knee …, std:tau:l_knee … if the problem has noise, and ok if states may
+    stay unsolved; a .npz file has arrays t, q, tau (N, nv), std:tau …. seen: called with the estimates of each chunk.
+    scheduler: address of a Dask scheduler whose workers can read the files of the log; each file is a task.
     Memory does not grow with the log. Raises as `Log` does.
     """
     names = {x: group.labels for x, group in solver.problem.outputs(solver.options.outputs).items()}
@@ -79,7 +78,7 @@ def _distributed(log: Log, solver: Solver, scheduler: str) -> Iterator[Estimates
     missing = "a scheduler needs Dask, which is not installed: pip install dask distributed"
     dask = optional("dask.distributed", missing)
     try:
-        with dask.Client(scheduler, set_as_default=False, timeout=SCHEDULER_PATIENCE) as client:
+        with dask.Client(scheduler, set_as_default=False, timeout=CONNECT_TIMEOUT) as client:
             yield from _gathered(log, solver, client)
     except SysdynError:
         raise
@@ -92,7 +91,7 @@ def _gathered(log: Log, solver: Solver, client: Any) -> Iterator[Estimates]:
     # as a task it can be done again by others; data handed to workers would be lost with them
     shared = client.submit(_same, solver, pure=False)
     while files or waiting:
-        while files and len(waiting) < AHEAD * max(1, sum(client.nthreads().values())):
+        while files and len(waiting) < PREFETCH * max(1, sum(client.nthreads().values())):
             file = files.popleft()
             file = file.absolute() if isinstance(file, Path) else file
             waiting.append(client.submit(_part, shared, file, log.options, set(log.warned), pure=False))

@@ -1,4 +1,4 @@
-"""Sensor logs: joint positions, velocities and sensors over time, read and solved in chunks of states."""
+"""Sensor logs: states and measurements over time, read, checked and solved in chunks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ LATEST = 1e11
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Successive states of a log: rows (n,) of the file `where`, from 1; t (n,) [s], q, qd, values, switches.
+    """Successive states of a log: rows (n,) of the file `where`, from 1; t (n,) [s], q (n, nq), qd (n, nv).
 
-    Of unknown states q and qd have no columns, (n, 0); y {measurement: (n, m)} are the values that the log has, 0 where
-    they are missing, and active {measurement: (n, m) bool} says where they are not, and where a stance stands by its
-    condition or its column; a stance that is not among these stands as a run finds out.
+    y {measurement: (n, m)}: values, 0 where missing. active {measurement: (n, m) bool}: where they are measured, and
+    where a stance is in contact by its condition or its column. Unknown states have q and qd of shape (n, 0).
     """
 
     where: str
@@ -50,10 +49,9 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Estimates of the states of a chunk: t (n,) [s], q (n, nq), values {quantity: (n, m)}, std likewise.
+    """Estimates of a chunk: rows (n,) of the file `where`, from 1; t (n,) [s], q (n, nq), values {quantity: (n, m)}.
 
-    ok (n,): solved or not. std is empty if the problem has no noise. They are of the rows (n,) of the file `where`,
-    from 1.
+    std {quantity: (n, m)}: standard deviations, empty if the problem has no noise. ok (n,): the state was solved.
     """
 
     where: str
@@ -67,7 +65,7 @@ class Estimates:
 
 @dataclass
 class Summary:
-    """Tally of a log: states estimated, of these unsolved; states skipped for missing values; components missing."""
+    """Counts of a log: states estimated, those unsolved, states skipped for missing values, and missing components."""
 
     states: int = 0
     unsolved: int = 0
@@ -176,7 +174,7 @@ class Log:
         return _File(where, table, used, lacking, unread)
 
     def _tell_off(self, where: str, table: Table, names: list[str]) -> None:
-        """Warn, once, of the switchable measurements without columns, which are off."""
+        """Warn, once, of switchable measurements without columns, which are off."""
         off = [x for x in names if f"off:{x}" not in self.warned]
         if off:
             self.warned.update(f"off:{x}" for x in off)
@@ -208,9 +206,9 @@ class Log:
                 yield x[keep], rows[keep]
 
     def _with_velocities(self, file: _File, blocks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The blocks with the columns of q̇ that the file lacks behind the others.
+        """The blocks, with the missing columns of q̇ appended.
 
-        A row goes on when those after it that it needs have come; those before it that others need are kept.
+        A row is yielded when the rows after it that its derivative needs are there.
         """
         t_at = file.groups.index(TIME)
         q_at = {c.index: at for at, c in enumerate(file.used.values()) if c.group == "q"}  # of what matters
@@ -226,7 +224,7 @@ class Log:
                 continue
             q = np.tile(self.problem.model.neutral(), (len(x), 1))
             q[:, [*q_at]] = x[:, [*q_at.values()]]
-            with naming(f"{file.where} rows {rows[done]} to {rows[ready - 1]}"):
+            with error_context(f"{file.where} rows {rows[done]} to {rows[ready - 1]}"):
                 qd = velocities(self.problem.model, x[:, t_at], q, range(done, ready))[:, freedoms]
             self._tell(file, x[:, t_at])
             yield np.hstack([x[done:ready], qd]), rows[done:ready]
@@ -234,7 +232,7 @@ class Log:
             x, rows, done = x[gone:], rows[gone:], ready - gone
 
     def _tell(self, file: _File, t: np.ndarray) -> None:
-        """Warn, once, of velocities that are not measured."""
+        """Warn, once, of velocities that follow from positions."""
         if VELOCITIES[1] in self.warned:
             return
         self.warned.add(VELOCITIES[1])
@@ -274,7 +272,7 @@ class Log:
         return gaps
 
     def _check_gaps(self, file: _File, gaps: np.ndarray, rows: np.ndarray) -> None:
-        """Raise FileError for a missing value that no switch stands for."""
+        """Raise FileError for a missing value that may not be missing."""
         groups = [group_of(x) for x in file.groups]
         switched = np.array([g.role == VALUE and g.name in self._switchable for g in groups])
         allowed = switched if self.missing == "sensor" else np.zeros(len(groups), dtype=bool)
@@ -322,7 +320,7 @@ class Log:
         return Chunk(file.where, rows, t, np.empty((len(x), 0)), np.empty((len(x), 0)), y, active)
 
     def _switched(self, file: _File, group: str, switch: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """(n, components) bool: a column active:NAME (n, 1) as it holds for each component of the measurement."""
+        """(n, components) bool: a column active:NAME (n, 1) for each component of the measurement."""
         wrong = np.flatnonzero(~np.isin(switch, (0.0, 1.0)))
         if len(wrong):
             k = int(wrong[0])
@@ -340,7 +338,7 @@ class Log:
         for chunk in self:
             rows = f"{chunk.where} rows {chunk.rows[0]} to {chunk.rows[-1]}"
             try:
-                with naming(rows):
+                with error_context(rows):
                     solution = solver(chunk.q, chunk.qd, y=chunk.y, active=chunk.active or None)
             except SingularState as error:
                 row = chunk.rows[error.states[0]] if error.states else "?"
@@ -369,9 +367,9 @@ def _unused(solver: Solver) -> set[tuple[str, int]]:
 
 
 def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float, increasing: bool = False) -> None:
-    """Raise FileError if time goes backwards, or is not in seconds; last: the time before the first.
+    """Raise FileError if time goes backwards or is not in seconds; with `increasing`, also if it is constant.
 
-    increasing: equal times are refused, too.
+    last: the time before the first [s].
     """
     if t.max(initial=-np.inf) > LATEST:
         raise FileError(f"{where} row {rows[np.argmax(t)]}: the time is {t.max():.9g}, which is not in seconds")
@@ -390,8 +388,8 @@ def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float, increasin
 
 
 @contextmanager
-def naming(where: str) -> Iterator[None]:
-    """Errors of input that are raised within get the place before their message."""
+def error_context(where: str) -> Iterator[None]:
+    """Context that puts the place before the message of an InvalidInput."""
     try:
         yield
     except InvalidInput as error:
@@ -400,14 +398,14 @@ def naming(where: str) -> Iterator[None]:
 
 
 def _lazy(source: Any) -> bool:
-    """True for collections of Dask: a DataFrame, or what is delayed."""
+    """True for a DataFrame of Dask, and for delayed values."""
     return hasattr(type(source), "__dask_graph__")
 
 
 def files_of(source: Any) -> list[Any]:
-    """The files that a path or pattern means, numbers in their names counted; a DataFrame is one.
+    """Parts of a log: files of a path or pattern in natural order, partitions of Dask, parts of a list, or the source.
 
-    Lists are of all their parts, and DataFrames of Dask of their partitions. Raises FileError.
+    Raises FileError.
     """
     if isinstance(source, (list, tuple)):
         if not source:

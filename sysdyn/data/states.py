@@ -1,4 +1,4 @@
-"""States read from files and results written to them, all at once; the columns are those of logs (`log_columns`).
+"""Files of states and results, read and written at once; columns as in `sysdyn.data.columns`.
 
 A .npz file holds arrays: q (N, nq), qd (N, nv), tau and qdd (N, nv), fx, a and f (N, nb, 6), y (N, ny); without the
 axis N for what is the same in all states. A .csv file has a header of column names and a row a state:
@@ -33,7 +33,7 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.online.storage import packed
 from sysdyn.program.groups import Group
 
-# Most numbers of states that are held at once (chosen).
+# Most numbers of states in memory, 1 GiB.
 MOST_NUMBERS = 2**27
 
 # {measurement: (m,)} of values that are the same in every state.

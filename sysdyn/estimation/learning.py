@@ -1,10 +1,10 @@
 """Expectation maximisation over a smoothed log: noise of sensors of motion, drifts of biases, densities of motion.
 
-Each variance is the mean of expected squares: of errors of readings, of steps of biases, and of the noise that moves
-each degree of freedom (Dempster, Laird and Rubin 1977; Shumway and Stoffer 1982). Steps of the logarithms are stretched
-by secants, one by one, if the likelihood grows with that (Jamshidian and Jennrich 1997, quasi-Newton acceleration).
+Each variance is the mean of expected squares: of measurement errors, of steps of biases, and of the process noise of
+each degree of freedom (Dempster, Laird and Rubin 1977; Shumway and Stoffer 1982). The step of each logarithm is
+multiplied by a secant factor if the likelihood grows (Jamshidian and Jennrich 1997, quasi-Newton acceleration).
 
-    log p(y) = −½ (χ² + log det S + m log 2π), S the covariance of all that is measured
+    log p(y) = −½ (χ² + log det S + m log 2π), S the covariance of all measurements
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.problem import Problem
 from sysdyn.offline.stages import Stages
 
-# Factor by which a step grows if there is no secant, and the greatest one (chosen).
+# Factor of a step without a secant, and greatest factor (chosen).
 STRETCH_FACTOR, MAX_STRETCH = 2.0, 50.0
-# Greatest change of the logarithm of a standard deviation in one step (chosen).
+# Greatest change of the logarithm of a standard deviation in a step (chosen).
 MAX_LOG_STEP = 2.0
 
 Deviations = dict[str, np.ndarray]  # {"noise:NAME", "drift:NAME" or "motion": (m,)}.
 
 
 class Point(NamedTuple):
-    """Logarithms x of standard deviations, their log-likelihood, and those after a step of expectation maximisation.
+    """Logarithms x (p,) of standard deviations, their log-likelihood, and x after a step of expectation maximisation.
 
-    told (p,): number of values, less those that the estimate took, that tell each of them.
+    information (p,): number of values that determine each of them, less those that the estimate took. path: smoothed.
     """
 
     x: np.ndarray
     likelihood: float
     after: np.ndarray
-    told: np.ndarray
+    information: np.ndarray
     path: StateTrajectory
 
 
@@ -89,15 +89,15 @@ class Learning:
         self._others = [noise_of(measured[x], model) for x in sorted(set(measured) - set(self.sensors))]
 
     def _test(self, path: StateTrajectory, readings: MeasurementData, kappa: np.ndarray) -> None:
-        """Smooth near a path, and find the readings that are left."""
+        """Smooth from a path, and set the inliers."""
         own = self.estimation
         equations = Linearised(own.layout, own.kinematic, kappa, self.belief, own.gauge_directions)
         smoother = Smoother(equations, self._robust, None if own.impacts else [])
         found, self.readings = smoother.run(path, readings)
         self.path, self.sizes = found.path, smoother.equations.sizes
 
-    def retested(self, now: Point) -> bool:
-        """Test all readings with what was learnt; True if others are left than before."""
+    def update_inliers(self, now: Point) -> bool:
+        """Reject outliers anew with the learnt noise; True if the inliers changed."""
         if not self._robust:
             return False
         values, before = self.split(now.x), self.readings.active
@@ -106,7 +106,7 @@ class Learning:
         return any(not np.array_equal(x, before[name]) for name, x in self.readings.active.items())
 
     def _rest(self) -> float:
-        """Logarithm of the determinant of the noise that stays."""
+        """Log-determinant of the noise that is not learnt."""
         total = 0.0
         for noise in self._others:
             on = self.readings.active[noise.name]
@@ -115,15 +115,15 @@ class Learning:
         return total
 
     def _declared(self, values: Deviations) -> Deviations:
-        """Variances of the sensors; drifts are declared."""
+        """Variances of the sensors; sets the drifts of the layout."""
         for s in self.drifts:
             self.estimation.layout.set_bias_psd(s, np.exp(values[f"drift:{s}"]))
         return {s: np.exp(2.0 * values[f"noise:{s}"]) for s in self.sensors}
 
     # ---- logarithms ----------------------------------------------------------------------------------------------
 
-    def begin(self) -> np.ndarray:
-        """Logarithms of standard deviations (p,) as declared, and of densities of the encoders' likelihood."""
+    def initial(self) -> np.ndarray:
+        """Logarithms (p,) of the declared standard deviations, and of the densities by the encoders' likelihood."""
         parts = [0.5 * np.log(self.noise[x]) for x in self.sensors]
         parts += [np.log(self.estimation.layout.biases[x].density) for x in self.drifts]
         return np.concatenate([*parts, np.log([self.kappa[g[0]] for g in self.groups])])
@@ -140,7 +140,7 @@ class Learning:
         return np.clip(x, least, most)
 
     def split(self, x: np.ndarray) -> Deviations:
-        """Values by name, of (p,) in the order of `begin`."""
+        """{name: values} of a vector (p,) in the order of `initial`."""
         found, at = Deviations(), 0
         biases = self.estimation.layout.biases
         sizes = {**{f"noise:{s}": len(self.noise[s]) for s in self.sensors},
@@ -150,7 +150,7 @@ class Learning:
         return found
 
     def motion(self, x: np.ndarray) -> np.ndarray:
-        """κ (nv,) of the logarithms (groups,)."""
+        """Densities κ (nv,) of the logarithms (groups,)."""
         kappa = self.kappa.copy()
         for g, value in zip(self.groups, x, strict=True):
             kappa[g] = np.exp(value)
@@ -159,7 +159,7 @@ class Learning:
     # ---- expectation and maximisation ----------------------------------------------------------------------------
 
     def at(self, x: np.ndarray, path: StateTrajectory) -> Point:
-        """The likelihood of logarithms x (p,), near a path, and the step from there."""
+        """Likelihood at logarithms x (p,), linearised about a path, and the step from there."""
         own, values = self.estimation.layout, self.split(x)
         variances = self._declared(values)
         readings, kappa = replace(self.readings, variances=variances), self.motion(values["motion"])
@@ -175,20 +175,20 @@ class Learning:
         )
         count = equations.count(readings)
         likelihood = -0.5 * (objective + solved.logdet + scale + self._rest() + count * math.log(2.0 * math.pi))
-        new, told = [], []
+        new, information = [], []
         parts = [*self._of_sensors(path, readings, solved), *self._of_drifts(path, solved)]
         for ratio, number in (*parts, self._of_motion(path, kappa, solved)):
             new.append(0.5 * np.log(np.maximum(ratio, np.finfo(float).tiny)))
-            told.append(number)
+            information.append(number)
         after = self.limited(x + np.concatenate([np.zeros(0), *new]))
-        return Point(x, likelihood, after, np.concatenate([np.zeros(0), *told]), path)
+        return Point(x, likelihood, after, np.concatenate([np.zeros(0), *information]), path)
 
     def _of_sensors(
         self, path: StateTrajectory, readings: MeasurementData, solved: SmootherResult
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """(expected squares over their variance (m,), effective number of readings (m,)) of each sensor.
 
-        Both of the noise alone: of a variance v + w with a known w, the share v / (v + w) of the residual is noise.
+        If a variance is v + w with a known w, only the share v / (v + w) of the residual is noise of the sensor.
         """
         total = {s: np.zeros((3, len(self.noise[s]))) for s in self.sensors}
         for source in self.estimation.kinematic:
@@ -198,11 +198,11 @@ class Learning:
                 for s in [s for s in self.sensors if s in found]:
                     on, (squares, left), v = some.active[s], found[s], readings.variances[s]
                     share = v / (v + some.further.get(s, 0.0))
-                    expected, told = 1.0 + share * (squares + left - 1.0), share * np.clip(1.0 - left, 0.0, 1.0)
-                    total[s] += [(x * on).sum(axis=0) for x in (expected, told**2, on)]
+                    expected, own = 1.0 + share * (squares + left - 1.0), share * np.clip(1.0 - left, 0.0, 1.0)
+                    total[s] += [(x * on).sum(axis=0) for x in (expected, own**2, on)]
         return [
-            (np.where(n > 0, E / np.maximum(n, 1), 1.0), np.where(self.still[s], 0.0, told))
-            for s, (E, told, n) in total.items()
+            (np.where(n > 0, E / np.maximum(n, 1), 1.0), np.where(self.still[s], 0.0, information))
+            for s, (E, information, n) in total.items()
         ]
 
     def _of_drifts(self, path: StateTrajectory, solved: SmootherResult) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -212,9 +212,9 @@ class Learning:
             ratios = []
             for k in range(own.biases[s].place.start, own.biases[s].place.stop):
                 column = np.array(own.n_states + k)
-                told = walk[:, k] * solved.covariances.adjoint(column, column)
+                explained = walk[:, k] * solved.covariances.adjoint(column, column)
                 step = (path.biases[1:, k] - left[:, k] * path.biases[:-1, k]) ** 2 / walk[:, k]
-                ratios.append((np.mean(step + 1.0 - told), np.sum(np.clip(told, 0.0, 1.0) ** 2)))
+                ratios.append((np.mean(step + 1.0 - explained), np.sum(np.clip(explained, 0.0, 1.0) ** 2)))
             found.append((np.array([x for x, _ in ratios]), np.array([x for _, x in ratios])))
         return found
 
@@ -232,19 +232,19 @@ class Learning:
         return ratio[first], count * np.clip(shares / ratio[first], 0.0, 1.0) ** 2
 
     def run(
-        self, iterations: int, tolerance: float, told: Stages | None = None, change: float = np.inf,
+        self, iterations: int, tolerance: float, stages: Stages | None = None, change: float = np.inf,
         begin: np.ndarray | None = None,
     ) -> tuple[Point, np.ndarray, bool]:  # fmt: skip
-        """(the last point, log-likelihoods, True if converged), from logarithms `begin`, or those declared.
+        """(last point, log-likelihoods, True if converged), from logarithms `begin`, or those declared.
 
-        It has where an iteration changes the log-likelihood by less than tolerance times the number of instants, and
-        each logarithm that is determined by less than `change` of its statistical error.
+        Converged: an iteration changes the log-likelihood by less than tolerance times the number of time steps, and
+        each determined logarithm by less than `change` of its statistical error.
         """
-        now = self.at(self.begin() if begin is None else begin, self.path)
+        now = self.at(self.initial() if begin is None else begin, self.path)
         history, converged, factor = [now.likelihood], not len(now.x), np.ones(len(now.x))
         for k in range(iterations if len(now.x) else 0):
-            if told is not None:
-                told.report(f"learning, iteration {k + 1}", 0.1 + 0.9 * k / iterations)
+            if stages is not None:
+                stages.report(f"learning, iteration {k + 1}", 0.1 + 0.9 * k / iterations)
             step = now.after - now.x
             moved = np.clip(factor * step, -MAX_LOG_STEP, MAX_LOG_STEP)
             moved = self.limited(now.x + moved) - now.x
@@ -256,7 +256,7 @@ class Learning:
             with np.errstate(divide="ignore", invalid="ignore"):
                 secant = np.where(moved * shorter > 0.0, moved / shorter, STRETCH_FACTOR * factor)
             factor = np.clip(secant, 1.0, MAX_STRETCH)
-            gain, error = found.likelihood - now.likelihood, errors_of(found.told)
+            gain, error = found.likelihood - now.likelihood, relative_errors(found.information)
             limit = np.where(error <= MAX_RELATIVE_ERROR, change * error, np.inf)
             now = found
             history.append(now.likelihood)
@@ -266,14 +266,14 @@ class Learning:
         return now, np.array(history), converged
 
 
-def errors_of(told: np.ndarray) -> np.ndarray:
-    """Relative statistical errors of standard deviations that this many values tell."""
+def relative_errors(information: np.ndarray) -> np.ndarray:
+    """Relative statistical errors of standard deviations, each determined by this many values."""
     with np.errstate(divide="ignore"):
-        return np.where(told > 0.5, 1.0 / np.sqrt(2.0 * told), np.inf)
+        return np.where(information > 0.5, 1.0 / np.sqrt(2.0 * information), np.inf)
 
 
 def sensors_of_motion(estimation: EstimationProblem) -> dict[str, Measurement]:
-    """Sensors of motion by name."""
+    """{name: sensor} of all sensors of motion."""
     found: dict[str, Measurement] = {}
     for source in estimation.kinematic:
         sensors = source.sensors if isinstance(source, StateResiduals) else source.problem.noisy
@@ -284,7 +284,7 @@ def sensors_of_motion(estimation: EstimationProblem) -> dict[str, Measurement]:
 def with_noise(
     problem: Problem, noise: Mapping[str, np.ndarray], drift: Mapping[str, np.ndarray] | None = None
 ) -> Problem:
-    """The problem with these standard deviations (m,) and drifts of its measurements."""
+    """The problem with these standard deviations (m,) and drifts (m,) of its measurements."""
     own = [_with_noise(m, noise.get(m.name), (drift or {}).get(m.name)) for m in problem.measurements]
     return Problem(problem.model, own, [p.name for p in problem.parameters])
 

@@ -46,7 +46,7 @@ def dropped_shares(problem: Problem, run: RunStatistics) -> dict[str, np.ndarray
 def raised_noise(
     problem: Problem, shares: Mapping[str, np.ndarray], scales: Sequence[Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """{sensor of the state: standard deviations (m,) by its residuals}, if a component lost more than RAISED.
+    """{sensor of the state: standard deviations (m,) of its residuals}, if more than RAISED of a component was dropped.
 
     scales: for each window, robust standard deviations of all residuals, in units of the declared noise.
     """

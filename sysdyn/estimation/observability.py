@@ -1,4 +1,4 @@
-"""Observability of a trajectory: what a log does not tell, from its equations about a first path, before smoothing."""
+"""Observability along a log: its unobservable positions and biases, by linearisation about an initial trajectory."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def observability(
     problem: Problem, log: Any, available: Sequence[Measurement] = (), *, coupled: bool = False,
     order: int | None = None, density: Any = None, start: ArrayLike | None = None, **options: Any,
 ) -> Observability:  # fmt: skip
-    """Diagnosis of a log: what it does not tell of its trajectory, in names, and what would help; it prints.
+    """Unobservable coordinates, positions and biases of a log, and sensors that would observe them.
 
     problem, log, coupled, order, density, start, options: as of `sysdyn.smooth`. available: sensors of the state that
     could be added, of which those that help are named as if they measured at every row.
 
-    The equations are linearised about a first path, and variances of its states and biases compared with those before
-    the log. Densities of joints without encoders are not learnt. Of long logs the first rows count, as many as are
-    smoothed at a time. Raises what `sysdyn.smooth` does.
+    The equations are linearised about an initial trajectory, and posterior variances of states and biases are compared
+    with the prior. Densities of joints without encoders are not learnt. Of a long log, the first window is used.
+    Raises what `sysdyn.smooth` does.
     """
     sensors = _checked(problem, available)
     readings, first = read_log(problem, log, **options), first_position(problem, start)
@@ -58,7 +58,7 @@ def observability(
     with single_blas_thread():
         readings = readings.part(slice(0, window_rows(estimation)))
         found = _LinearisedLog(estimation, kappa, readings, first)
-        left = found.without()
+        left = found.unobservable()
         result = Observability(rows=len(readings.t), of=rows, coupled=coupled, **left)
         if sensors and not result.observable:
             result = replace(result, additions=_additions(found, sensors))
@@ -66,7 +66,7 @@ def observability(
 
 
 class _LinearisedLog:
-    """A log about its first path."""
+    """A log, linearised about its initial trajectory."""
 
     def __init__(
         self, estimation: EstimationProblem, kappa: np.ndarray, readings: MeasurementData, first: np.ndarray | None
@@ -79,8 +79,8 @@ class _LinearisedLog:
             path = path.retract(equations.sweep(equations.about(path, readings)).step)
         self.path = path
 
-    def without(self, further: Sequence[Measurement] = ()) -> dict[str, Any]:
-        """{chosen, positions, biases} that are not told, with further sensors of the state."""
+    def unobservable(self, further: Sequence[Measurement] = ()) -> dict[str, Any]:
+        """{"chosen", "positions", "biases"}: those unobservable even with further sensors of the state."""
         estimation = self.estimation
         sources = [StateResiduals(Problem(estimation.model, further), estimation.layout)] if further else []
         gone = estimation.find_gauge_directions(sources)
@@ -107,7 +107,7 @@ class _LinearisedLog:
         return P
 
     def _positions(self, P: Covariances, gone: Sequence[Unseen]) -> tuple[str, ...]:
-        """Degrees of freedom whose position is hardly known at any instant, but of coordinates that are chosen."""
+        """Degrees of freedom whose position is poorly observed at all time steps, without gauge-fixed ones."""
         model = self.estimation.model
         variance = P.diagonal()[:, : model.nv]
         held = np.zeros(model.nv, dtype=bool)
@@ -117,7 +117,7 @@ class _LinearisedLog:
         return tuple(name for name, x in zip(model.dof_names, wide.tolist(), strict=True) if x)
 
     def _biases(self, P: Covariances) -> tuple[NullDirection, ...]:
-        """Combinations of biases, where they are known best; errors that last for a while have none to be known."""
+        """Unobservable combinations of biases at the time step of least variance, without Gauss-Markov biases."""
         own, model = self.estimation.layout, self.estimation.model
         names, std = [f"q({x})" for x in model.dof_names], np.zeros(model.nv)
         units, columns = [x.removesuffix("/s") for x in QUANTITY["qd"].units(model)], list(range(model.nv))
@@ -151,19 +151,19 @@ def _checked(problem: Problem, available: Sequence[Measurement]) -> list[Measure
 
 
 def _additions(log: _LinearisedLog, sensors: Sequence[Measurement]) -> tuple[Measurement, ...] | None:
-    """Sensors after which nothing is untold, none of which can be left out; None if all of them are not enough."""
+    """A minimal list of sensors with which all is observable; None if all of them are not enough."""
     kept = list(sensors)
-    if any(log.without(kept).values()):
+    if any(log.unobservable(kept).values()):
         return None
     for one in reversed(sensors):
         fewer = [m for m in kept if m is not one]
-        if not any(log.without(fewer).values()):
+        if not any(log.unobservable(fewer).values()):
             kept = fewer
     return tuple(kept)
 
 
 def _suggestions(estimation: EstimationProblem, found: Observability) -> tuple[str, ...]:
-    """Advice in words."""
+    """Advice, in sentences."""
     model, words = estimation.model, list[str]()
     for joint, body in zip(model.joint_names, model.body_names, strict=True):
         own = [x.removeprefix(f"{joint} ") for x in found.chosen if x.startswith(f"{joint} ")]
@@ -182,7 +182,7 @@ def _suggestions(estimation: EstimationProblem, found: Observability) -> tuple[s
         ways = ["turn the body in other ways", "add its FrameAttitude, FramePose or Direction", "state smaller priors"]
         if not found.coupled and any(m.noise is not None and not m.has_default for m in others):
             ways.append("smooth with coupled=True, where torques and wrenches tell of the states, too")
-        words.append(f"biases pass for positions: {'; '.join(ways)}")
+        words.append(f"biases cannot be distinguished from positions: {'; '.join(ways)}")
     if len(mixed) < len(found.biases):
         words.append(
             "biases that nothing else checks: state smaller priors (std), from a calibration, or add a sensor of the "

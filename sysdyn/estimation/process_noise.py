@@ -1,4 +1,4 @@
-"""Densities of motion from a log: by the likelihood of encoders, and by expectation maximisation of a smoothed path."""
+"""Densities of the process noise: by the likelihood of encoders, and by expectation maximisation."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.model import Model
 from sysdyn.program.arrays import float_array
 
-# Densities that are tried for a joint, in units of its encoder's noise by Δ^(p − ½): below, motion is lost in noise,
-# beyond, every reading is believed (chosen; half a decade apart, then refined by a parabola).
+# Grid of the densities of a joint, in units of its encoder's noise by Δ^(p − ½): decades, and number of densities.
+# Below it, motion is lost in noise; above it, every reading is an inlier (half a decade apart, refined by a parabola).
 LEAST_DENSITY, GREATEST_DENSITY, DENSITIES = -8.0, 3.0, 45
-# Stretches of a log from which densities are taken, and most instants of each (chosen).
+# Number of segments of a log by which encoders determine densities, and rows of each (chosen).
 SEGMENTS, SEGMENT_ROWS = 4, 1000
-# Burn-in: first readings of an encoder in a stretch, which the likelihood omits until the filter has forgotten its
+# Burn-in: first readings of an encoder in a segment, which the likelihood omits until the filter has forgotten its
 # initial state. At most BURN_IN, at most a share of the readings, and at least the highest order (chosen).
 BURN_IN, BURN_IN_SHARE, LEAST_BURN_IN = 20, 0.25, 4
-# Densities whose log-likelihood is this much below the maximum are rejected: one standard deviation (chosen).
+# Densities whose log-likelihood is this much below the maximum are rejected: one standard deviation.
 REJECTED = 0.5
-# Steps in time beyond which a log has a gap, in units of its median step: they tell nothing of motion (chosen).
+# Longest time step that counts, in median steps; a longer one is a gap (chosen).
 LONGEST_STEP = 20.0
-# Standard deviation of a normal distribution by the median of its absolute values.
+# Standard deviation of a normal distribution over the median of its absolute values.
 MAD_TO_STD = 1.4826
-# Share of the variance of the slope by a jump, if motion were known, below which readings do not tell it: rounding of
-# covariances (chosen).
+# Share of the variance of the slope by a jump, if the motion were known, below which a jump is unobservable: rounding
+# of covariances (chosen).
 MIN_JUMP_INFORMATION = 1e-6
 # Variances of the first state, in units of the encoder's (chosen: beyond the range of motions).
 WIDE = 1e8
 
 
 def sample_segments(n: int) -> np.ndarray:
-    """Rows of a log of n by which encoders tell densities: all, or those of its stretches, one after the other."""
+    """Rows of a log of n rows by which encoders determine densities: all, or those of SEGMENTS segments."""
     if n <= SEGMENTS * SEGMENT_ROWS:
         return np.arange(n)
     starts = np.linspace(0, n - SEGMENT_ROWS, SEGMENTS).astype(int)
@@ -52,19 +52,19 @@ def psd_from_encoders(
     t (N,) [s], z (N, k) readings, on (N, k) bool, std (k,), joint (k,): index of each encoder's joint, order: of the
     process, further (N, k): variances of the readings in addition to std². Log-likelihoods of the encoders of a joint
     are added. If the least density tried is accepted, as for a joint at rest, κ is the greatest accepted density; it is
-    NaN if the greatest density tried is accepted. Filters of all encoders, densities and stretches run in parallel.
+    NaN if the greatest density tried is accepted. Filters of all encoders, densities and segments run in parallel.
     """
     (n, k), m = z.shape, int(joint.max()) + 1
     length = min(n, SEGMENT_ROWS)
     starts = np.unique(np.linspace(0, n - length, SEGMENTS).astype(int))
     at = starts[:, None] + np.arange(length)
-    dt = np.minimum(np.diff(t[at], axis=1), LONGEST_STEP * np.median(np.diff(t)))  # (stretches, length − 1)
+    dt = np.minimum(np.diff(t[at], axis=1), LONGEST_STEP * np.median(np.diff(t)))  # (segments, length − 1)
     unit = np.full(m, np.inf)
     np.minimum.at(unit, joint, std / np.median(np.diff(t)) ** (order - 0.5))
     grid = 10.0 ** np.linspace(LEAST_DENSITY, GREATEST_DENSITY, DENSITIES)
     found = np.zeros((DENSITIES, k))
     phi, Q = transition(dt, order), covariance(dt, order)
-    y, seen = z[at] / std, on[at]  # (stretches, length, k), in units of the noise
+    y, seen = z[at] / std, on[at]  # (segments, length, k), in units of the noise
     noise = np.broadcast_to(1.0 + further / std**2, z.shape)[at]
     number = seen.cumsum(axis=1)
     burn_in = np.clip(BURN_IN_SHARE * number[:, -1], LEAST_BURN_IN, BURN_IN)
@@ -85,7 +85,7 @@ def psd_from_encoders(
             P = 0.5 * (P + P.swapaxes(0, 1)) + Q[:, :, :, i - 1] * spread
         S = P[0, 0] + noise[:, i][:, None]
         e = y[:, i][:, None] - x[0]
-        S = np.maximum(S, e * e / CHI2_THRESHOLD)  # residuals beyond belief count as if they were at its limit
+        S = np.maximum(S, e * e / CHI2_THRESHOLD)  # outliers count as if they were at the limit
         here = np.broadcast_to(seen[:, i][:, None], shape)
         found -= 0.5 * np.where(counted[:, i][:, None], np.log(S) + e * e / S, 0.0).sum(axis=0)
         x += np.where(here, P[0] * (e / S), 0.0)
@@ -107,7 +107,7 @@ def psd_from_encoders(
 
 
 def _ahead(x: np.ndarray, F: np.ndarray, order: int) -> np.ndarray:
-    """Σ_j F[j] x[i + j] of x (order, …), F (order, …) the first row of a transition."""
+    """Φ x, entry i is Σ_j F[j] x[i + j], for x (order, …) and the first row F (order, …) of the transition matrix Φ."""
     found = x.copy()
     for j in range(1, order):
         found[: order - j] += F[j] * x[j:]
@@ -115,7 +115,7 @@ def _ahead(x: np.ndarray, F: np.ndarray, order: int) -> np.ndarray:
 
 
 def groups(motion: ProcessModel) -> list[np.ndarray]:
-    """Degrees of freedom whose densities are the same: one of a joint with one, the turns and the shifts of others."""
+    """Degrees of freedom that share a density: that of a joint, or the rotations and the translations of a joint."""
     model, found = motion.model, []
     for i, joint in enumerate(model.joints):
         part = np.arange(model.nv)[model.v_slice(i)]
@@ -131,12 +131,13 @@ def groups(motion: ProcessModel) -> list[np.ndarray]:
 def em_update(path: StateTrajectory, covariances: Covariances, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
     """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these.
 
-    covariances: with Λ behind each step. The expected square of the noise of a step, in units of Q, is its own with the
-    trace of 1 − Q Λ, however little of it is told (Koopman 1993, "Disturbance smoother for state space models").
+    covariances: with the adjoint covariance Λ after each step. The expected square of the noise of a step, in units of
+    Q, is that of the smoothed path plus the trace of 1 − Q Λ (Koopman 1993, "Disturbance smoother for state space
+    models").
     """
     p, dt = path.layout.motion.order, np.diff(path.t)
-    told = np.einsum("nij,nijv->v", covariance(dt, p), _adjoint_covariances(path, covariances)) * density**2
-    share, found = total_process_chi2(path, density) + p * len(dt) - told, density.copy()
+    explained = np.einsum("nij,nijv->v", covariance(dt, p), _adjoint_covariances(path, covariances)) * density**2
+    share, found = total_process_chi2(path, density) + p * len(dt) - explained, density.copy()
     for group in groups(path.layout.motion):
         if learnt[group].any():
             found[group] = density[group] * np.sqrt(share[group].sum() / (len(dt) * p * len(group)))
@@ -144,9 +145,9 @@ def em_update(path: StateTrajectory, covariances: Covariances, density: np.ndarr
 
 
 def _adjoint_covariances(path: StateTrajectory, covariances: Covariances) -> np.ndarray:
-    """Λ (N − 1, p, p, nv) behind each step, of each degree of freedom by itself.
+    """Adjoint covariances Λ (N − 1, p, p, nv) after each step, of single degrees of freedom.
 
-    In the error behind a step rather than in that of the motion, which differ by the turn of the latter.
+    They refer to the state after the step, which differs from the process error by its right Jacobian.
     """
     p, nv = path.layout.motion.order, path.layout.model.nv
     own = np.arange(p * nv).reshape(p, nv)
@@ -157,12 +158,12 @@ def _adjoint_covariances(path: StateTrajectory, covariances: Covariances) -> np.
 def jump_slopes(
     path: StateTrajectory, density: np.ndarray, covariances: Covariances | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(slopes of the squares by a jump of a velocity in a step (N − 1, nv), their standard deviations, alike).
+    """(slopes of χ² by a velocity jump in a step (N − 1, nv), their standard deviations (N − 1, nv)).
 
-    Slopes are Q⁻¹ e of the errors of a smoothed path, and their variances are in Λ; divided by them the jump that
-    explains most by itself. density: (nv,) or (N − 1, nv). Without covariances, which have Λ behind each step,
-    deviations are those of most steps; inf if a jump is not told. De Jong and Penzer (1998), "Diagnosing shocks in time
-    series".
+    Slopes are Q⁻¹ e of the process errors of a smoothed path, with variances from the adjoint covariances Λ. The most
+    likely jump is the slope over its variance. density: (nv,) or (N − 1, nv). Without covariances, standard deviations
+    are robust estimates over all steps; inf for an unobservable jump. De Jong and Penzer (1998), "Diagnosing shocks in
+    time series".
     """
     motion, dt = path.layout.motion, np.diff(path.t)
     weight = information(dt, motion.order)
@@ -178,18 +179,18 @@ def jump_slopes(
 
 
 def total_process_chi2(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
-    """Σ e^T Q⁻¹ e (nv,) of the errors of a path between its instants, of each degree of freedom."""
+    """Σ e^T Q⁻¹ e (nv,) of the process errors of a path, by degree of freedom."""
     return np.asarray(process_chi2(path, density).sum(axis=0))
 
 
 def process_chi2(path: StateTrajectory, density: np.ndarray) -> np.ndarray:
-    """e^T Q⁻¹ e (N − 1, nv) of the errors of a path between its instants, of each degree of freedom."""
+    """e^T Q⁻¹ e (N − 1, nv) of the process errors of a path, by degree of freedom."""
     layout = path.layout
     return layout.motion.chi2(layout.process_errors(path)[:, : layout.n_states], np.diff(path.t), density)
 
 
 def by_joint(model: Model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:
-    """(nv,) of one number, (nv,), or numbers by names of joints or degrees of freedom, NaN for the others.
+    """Densities (nv,) from a number, (nv,), or {joint or degree of freedom: number}, NaN for the others.
 
     Raises InvalidInput for numbers that are not positive and finite, UnknownName.
     """

@@ -1,4 +1,4 @@
-"""Quantisation of readings: the step of their values, which is a lower bound of their noise."""
+"""Quantisation step of readings, a lower bound of their noise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.ndimage import median_filter
 
-# Number of gaps between sorted values that are compared with each other (chosen).
+# Number of gaps between sorted values that give one estimate of the step (chosen).
 GAPS = 100
 # Readings per distinct value from which few gaps, or gaps of one size, count as a grid, as in steady motion (chosen).
 REPEATED = 2
@@ -26,7 +26,7 @@ def quantisation_noise(y: np.ndarray, on: np.ndarray) -> np.ndarray:
 
 
 def unchanged(y: np.ndarray, on: np.ndarray) -> np.ndarray:
-    """(m,) bool: readings y (N, m) that are `on` are one value throughout."""
+    """(m,) bool: components whose readings y (N, m), where `on`, have a single value."""
     return np.array([k.any() and np.ptp(x[k]) == 0.0 for x, k in zip(y.T, on.T, strict=True)])
 
 

@@ -1,4 +1,4 @@
-"""A page about a run for people: its trajectories with ±2 σ, outputs, contacts, biases and dropped readings."""
+"""HTML report of a run: trajectories with ±2 σ, outputs, contacts, biases and dropped readings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sysdyn.program.groups import Group
 from sysdyn.views import curves
 from sysdyn.views.curves import Panel
 
-# Most points of a curve of a page, of which there are many (chosen).
+# Most points of a curve.
 PAGE_POINTS = 800
-# Names of the quantities of states in headings.
+# Headings of the quantities of states.
 _STATE = {"q": "positions", "qd": "velocities", "qdd": "accelerations"}
 
 
 def run_page(run: Run, title: str = "") -> str:
-    """The page of a run, one HTML document that loads nothing."""
+    """The report of a run, an HTML document without external files."""
     title = title or f"{run.model.name}: {', '.join(run.outputs)} of a log"
     arrays = run.arrays()
     tables = {x.title: html.table(x) for x in run.tables()}
@@ -60,7 +60,7 @@ def _times(run: Run) -> TextTable:
         ("motion", f"white noise on {'jerk' if run.order == 3 else 'snap'}"),
     ]
     if run.unobserved:
-        rows.append(("told by nothing", ", ".join(run.unobserved)))
+        rows.append(("not observable", ", ".join(run.unobserved)))
     return TextTable("the log", ("", ""), rows, 2)
 
 
@@ -71,7 +71,7 @@ def _densities(run: Run) -> TextTable:
 
 
 def _bands(run: Run, arrays: dict[str, np.ndarray], name: str) -> str:
-    """Panels of the components that change most, with ±2 σ but of orientations, whose σ is of turns about the body."""
+    """Panels of the components that change most, with ±2 σ except for quaternions, whose σ is of rotation vectors."""
     group, n = run.columns[name], len(run)
     values, std = arrays[name].reshape(n, -1), arrays[f"std:{name}"].reshape(n, -1)
     if name == "q":

@@ -122,7 +122,7 @@ def test_what_a_log_does_not_tell():
     problem, log = drawn(6, 0)
     with pytest.warns(AccuracyWarning, match=r"relative errors beyond 1 have .*drift of tachometers"):
         found = sd.learn_noise(problem, log, order=3, robust=False, density=JERK)
-    assert np.isinf(found.error["motion"]).all() and "not told" in repr(found)
+    assert np.isinf(found.error["motion"]).all() and "not determined" in repr(found)
 
 
 def test_nothing_to_learn_has_converged():
