@@ -402,11 +402,11 @@ def reproduce(
     harness = experiment_harness()
     console, chosen, sizes = output(), list(experiments or []), []
     if bodies is not None:  # the parser assigns only the first number to the option; the others are in `experiments`
-        listed = [*bodies.split(","), *(name for name in chosen if name.isdecimal())]
+        lengths = [*bodies.split(","), *(name for name in chosen if name.isdecimal())]
         chosen = [name for name in chosen if not name.isdecimal()]
-        if wrong := [x for x in listed if not x.strip().isdecimal()]:
+        if wrong := [x for x in lengths if not x.strip().isdecimal()]:
             raise InvalidInput(f"--bodies has {wrong[0]!r}, which is no number of bodies: write --bodies 5 7 9")
-        sizes = [int(x) for x in listed]
+        sizes = [int(x) for x in lengths]
     for name in chosen or harness.names():
         for path in out.glob(f"{name}*") if out is not None else ():
             check_output(path, force)
@@ -463,15 +463,15 @@ def show_cache(
 
     Example: sysdyn cache
     """
-    where = cache.folder()
-    if where is None:
+    folder = cache.folder()
+    if folder is None:
         output().print("there is no cache: SYSDYN_CACHE is empty or off")
         return
     if clear:
         cache.clear()
     entries = cache.entries()
     size, most = sum(entry.size for entry in entries) / cache.MEBIBYTE, cache.limit() / cache.MEBIBYTE
-    output().print(f"{where}: {len(entries)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
+    output().print(f"{folder}: {len(entries)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
 
 
 def main() -> None:

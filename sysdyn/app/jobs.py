@@ -131,10 +131,10 @@ def solve_states(job: Job, states: States, out: Path | None, random: bool = Fals
     print_solution(solver, solution)
     if out is not None:
         groups = {**solver.problem.inputs, **solver.problem.outputs(solver.options.outputs)}
-        written = {name: x for name, x in states.arrays.items() if name not in ("y", "active")}
-        written |= {name: solution[name] for name in solver.outputs}
-        write_states(out, groups, written, solution.ok if solver.on_singular != "raise" else None)
-        output().print(f"wrote {out}: {', '.join(written)} of {states.n} states", soft_wrap=True)
+        results = {name: x for name, x in states.arrays.items() if name not in ("y", "active")}
+        results |= {name: solution[name] for name in solver.outputs}
+        write_states(out, groups, results, solution.ok if solver.on_singular != "raise" else None)
+        output().print(f"wrote {out}: {', '.join(results)} of {states.n} states", soft_wrap=True)
     failed = np.flatnonzero(~solution.ok)
     _require_solved(len(failed), states.n, ": " + ", ".join(map(str, failed[:8])) + (", …" if len(failed) > 8 else ""))
 

@@ -149,14 +149,14 @@ def _model(doc: Document) -> Model:
 def _add_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[str, np.ndarray]]:
     """Add the measurements of the file. Returns (problem, {measurement: (m,) constant values})."""
     values: dict[str, np.ndarray] = {}
-    added: list[tuple[KeyPath, Measurement]] = []
+    measurements: list[tuple[KeyPath, Measurement]] = []
     for k, table in enumerate(doc.data.get("measurement", ())):
         place: KeyPath = ("measurement", k)
         if not isinstance(table, Mapping):
             doc.fail(place, f"measurement {k + 1} is {table!r}, not a table: write [[measurement]] and its keys below")
         with doc.errors_at(place):
             m = _measurement(doc, place, table, problem.model)
-            added.append((place, m))
+            measurements.append((place, m))
             key = "mean" if table.get("prior") else "value"
             if key in table:
                 with doc.errors_at((*place, key)):
@@ -164,10 +164,10 @@ def _add_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[st
                     x = table[key] if isinstance(table[key], list) else np.full(n, table[key], dtype=float)
                     values[m.name] = numbers(f"the value of {m.name!r}", x, (n,))
     partial_problem = problem  # stances last, since they may refer to later measurements
-    for place, m in sorted(added, key=lambda x: getattr(x[1], "when", None) is not None):
+    for place, m in sorted(measurements, key=lambda x: getattr(x[1], "when", None) is not None):
         with doc.errors_at(place):
             partial_problem = partial_problem + m
-    return problem + [m for _, m in added], values
+    return problem + [m for _, m in measurements], values
 
 
 def _outputs(doc: Document, problem: Problem) -> tuple[Output, ...] | None:

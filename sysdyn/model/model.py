@@ -413,9 +413,9 @@ class Model:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Model:
         """Restore a model from `to_dict`. Raises ModelError for missing or unknown fields."""
-        known = {f.name for f in fields(cls) if f.compare}
-        if set(data) != known:
-            missing, extra = sorted(known - set(data)), sorted(set(data) - known)
+        names = {f.name for f in fields(cls) if f.compare}
+        if set(data) != names:
+            missing, extra = sorted(names - set(data)), sorted(set(data) - names)
             raise ModelError(f"not the data of a Model: missing fields {missing}, unknown fields {extra}")
         values = dict(data)
         values["joints"] = tuple(_joint_from_dict(joint) for joint in data["joints"])

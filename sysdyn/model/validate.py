@@ -124,14 +124,14 @@ def checked_frames(model: Any) -> dict[str, Frame]:
     """
     frames: dict[str, Frame] = {}
     names = {name: i for i, name in enumerate(model.body_names)}
-    given = ({} if "base" in names else {"base": Frame("base", -1)}) if model.frames is None else model.frames
-    for key, f in given.items():
+    declared = ({} if "base" in names else {"base": Frame("base", -1)}) if model.frames is None else model.frames
+    for key, f in declared.items():
         if key != f.name:
             raise ModelError(f"frames[{key!r}] is called {f.name!r}: key and name must agree")
         if not -1 <= f.body < model.nb:
             raise ModelError(f"frame {f.name!r} is on body {f.body}; valid: −1 (the base) to {model.nb - 1}")
-    placements = checked_placements([f.X for f in given.values()], [f"X of frame {name!r}" for name in given])
-    for (key, f), X in zip(given.items(), placements, strict=True):
+    placements = checked_placements([f.X for f in declared.values()], [f"X of frame {name!r}" for name in declared])
+    for (key, f), X in zip(declared.items(), placements, strict=True):
         if key in names and (f.body != names[key] or not np.array_equal(X, np.eye(6))):
             raise ModelError(f"frame {key!r} has the name of a body: it must be the frame of that body itself")
         frames[key] = Frame(f.name, int(f.body), X, f.joint)

@@ -22,8 +22,8 @@ def imported() -> Any:
 
 def root_element(text: str) -> str | None:
     """Tag of the root element of an XML text, or None."""
-    found = _ROOT_ELEMENT.match(text.lstrip("\ufeff"))
-    return None if found is None else found[1]
+    match = _ROOT_ELEMENT.match(text.lstrip("\ufeff"))
+    return None if match is None else match[1]
 
 
 def check_type(m: Any) -> None:
@@ -36,16 +36,16 @@ def check_type(m: Any) -> None:
 
 def compiled(source: str | os.PathLike[str]) -> Any:
     """Compile an MJCF file or text to an mjModel. Errors as in `load_mjcf`."""
-    raw, shown = read_text(source)
+    raw, name = read_text(source)
     text = raw.decode(errors="replace")
     root = root_element(text)
     if root != "mujoco":
-        found = "there is none" if root is None else f"it is <{root}>"
+        actual = "there is none" if root is None else f"it is <{root}>"
         hint = ": read a URDF with load_urdf" if root == "robot" else ""
-        raise ModelError(f"{shown}: the root element of an MJCF file is <mujoco>, but {found}{hint}")
+        raise ModelError(f"{name}: the root element of an MJCF file is <mujoco>, but {actual}{hint}")
     mujoco = imported()
-    read = mujoco.MjModel
+    model = mujoco.MjModel
     try:
-        return read.from_xml_string(text) if shown == "<string>" else read.from_xml_path(shown)
+        return model.from_xml_string(text) if name == "<string>" else model.from_xml_path(name)
     except (ValueError, RuntimeError, MemoryError, mujoco.FatalError, mujoco.UnexpectedError) as error:
-        raise ModelError(f"{shown}: MuJoCo cannot compile it: {' '.join(str(error).split())}") from None
+        raise ModelError(f"{name}: MuJoCo cannot compile it: {' '.join(str(error).split())}") from None

@@ -194,7 +194,7 @@ class PinocchioState:
     def to_pinocchio(self, q: ArrayLike, qd: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Convert (q, q̇) to Pinocchio's (q, v). Mimic joints are omitted."""
         q = finite_array("q", q, (..., self.nq))
-        found = np.zeros((*q.shape[:-1], self._pin_nq))
+        positions = np.zeros((*q.shape[:-1], self._pin_nq))
         for part, slice_q, pin_slice, law in self._entries:
             x = part.normalise(q[..., slice_q])
             if law is not None:
@@ -202,8 +202,8 @@ class PinocchioState:
             if part.angle_index is not None:
                 k = part.angle_index
                 x = np.concatenate([x[..., :k], np.cos(x[..., k:]), np.sin(x[..., k:])], axis=-1)
-            found[..., pin_slice] = x
-        return found, self.velocity_to_pinocchio(qd)
+            positions[..., pin_slice] = x
+        return positions, self.velocity_to_pinocchio(qd)
 
     def velocity_to_sysdyn(self, v: ArrayLike) -> np.ndarray:
         """Convert Pinocchio's v to q̇."""
@@ -215,8 +215,8 @@ class PinocchioState:
 
     def acceleration_to_sysdyn(self, a: ArrayLike, v: ArrayLike | None = None) -> np.ndarray:
         """Convert Pinocchio's a to q̈. If v is passed, the linear part of a free joint is a classical acceleration."""
-        found = finite_array("a", a, (..., self._pin_nv))[..., self._column] * self._factor
-        return found if v is None else found - point_acceleration_term(self.velocity_to_sysdyn(v), self._free)
+        qdd = finite_array("a", a, (..., self._pin_nv))[..., self._column] * self._factor
+        return qdd if v is None else qdd - point_acceleration_term(self.velocity_to_sysdyn(v), self._free)
 
     def acceleration_to_pinocchio(self, qdd: ArrayLike, qd: ArrayLike | None = None) -> np.ndarray:
         """Convert q̈ to Pinocchio's a. If qd is passed, the linear part of a free joint is a classical acceleration."""
@@ -227,9 +227,9 @@ class PinocchioState:
     def force_to_sysdyn(self, tau: ArrayLike) -> np.ndarray:
         """Convert Pinocchio's generalised force to τ. It is 0 at mimic joints; their leaders have the whole torque."""
         tau = finite_array("tau", tau, (..., self._pin_nv))
-        found = np.zeros((*tau.shape[:-1], self.nv))
-        found[..., self._leader_dofs] = tau
-        return found
+        torque = np.zeros((*tau.shape[:-1], self.nv))
+        torque[..., self._leader_dofs] = tau
+        return torque
 
     def force_to_pinocchio(self, tau: ArrayLike) -> np.ndarray:
         """Convert τ to Pinocchio's generalised force."""
@@ -263,9 +263,9 @@ class PinocchioState:
         pin, fx = _pinocchio(), finite_array("fx", fx, (..., sum(map(len, self.parts)), 6))
         if fx.ndim != 2:
             raise InvalidInput(f"fx has shape {fx.shape}: wrenches of one state are needed")
-        found = pin.StdVec_Force()
-        found.extend([pin.Force.Zero(), *(pin.Force(fx[body][list(SWAPPED)]) for body in self.bodies)])
-        return found
+        forces = pin.StdVec_Force()
+        forces.extend([pin.Force.Zero(), *(pin.Force(fx[body][list(SWAPPED)]) for body in self.bodies)])
+        return forces
 
     def wrenches_to_sysdyn(self, forces: Sequence[Any]) -> np.ndarray:
         """Convert Pinocchio's joint forces (with an entry for the universe) to wrenches fx (nb, 6) on bodies."""
@@ -280,22 +280,22 @@ class PinocchioState:
 
     def _spread_to_dofs(self, x: np.ndarray) -> np.ndarray:
         """Reorder values per Pinocchio degree of freedom to (nv,). Mimic joints get 0."""
-        found = np.zeros(self.nv)
-        found[self._leader_dofs] = x
-        return found
+        values = np.zeros(self.nv)
+        values[self._leader_dofs] = x
+        return values
 
     def _bounds(self, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(lower, upper), each (nv,), from Pinocchio's limits (nq,). Infinite for joints with nv > 1."""
-        found, at = (np.full(self.nv, -np.inf), np.full(self.nv, np.inf)), 0
+        bounds, at = (np.full(self.nv, -np.inf), np.full(self.nv, np.inf)), 0
         for part, _, pin_slice, law in self._entries:
             if part.joint.nv == 1 and part.angle_index is None and law is None:
-                found[0][at], found[1][at] = lower[pin_slice.start], upper[pin_slice.start]
+                bounds[0][at], bounds[1][at] = lower[pin_slice.start], upper[pin_slice.start]
             at += part.joint.nv
-        return found
+        return bounds
 
     def _positions(self, q: np.ndarray) -> np.ndarray:
         """Convert Pinocchio's positions to q (…, nq)."""
-        found = list[np.ndarray]()
+        positions = list[np.ndarray]()
         for part, _, pin_slice, law in self._entries:
             x = q[..., pin_slice]
             if part.angle_index is not None:
@@ -304,8 +304,8 @@ class PinocchioState:
                     raise InvalidInput("a pair (cos, sin) in q is zero and gives no angle")
                 x = np.concatenate([x[..., :k], np.arctan2(x[..., k + 1], x[..., k])[..., None]], axis=-1)
             x = part.normalise(x)
-            found.append(x if law is None else law[0] * x + law[1])
-        return np.concatenate([np.zeros((*q.shape[:-1], 0)), *found], axis=-1)
+            positions.append(x if law is None else law[0] * x + law[1])
+        return np.concatenate([np.zeros((*q.shape[:-1], 0)), *positions], axis=-1)
 
     def _reject_followers(self, what: str) -> None:
         if self.follows:
@@ -393,12 +393,12 @@ def _mimic_joint(m: Any, j: int) -> Joint:
 
 def _body_names(m: Any) -> list[str]:
     """Names of the bodies on Pinocchio's joints, with the universe first."""
-    pin, found = _pinocchio(), dict[int, str]()
+    pin, names = _pinocchio(), dict[int, str]()
     for frame in m.frames:
         if frame.type == pin.FrameType.BODY and frame.placement.isIdentity(0.0):
-            found.setdefault(int(frame.parentJoint), frame.name)
+            names.setdefault(int(frame.parentJoint), frame.name)
     used_names = set[str]()
-    return [unique_name(found.get(j, m.names[j]), used_names) for j in range(m.njoints)]
+    return [unique_name(names.get(j, m.names[j]), used_names) for j in range(m.njoints)]
 
 
 def _to_infinite(x: np.ndarray) -> np.ndarray:

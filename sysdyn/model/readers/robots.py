@@ -44,10 +44,10 @@ def robots() -> dict[str, Path]:
     name occurs in several packages, are listed with a package prefix: "pybullet:quadruped".
     """
     qualified, plain = _all_files()
-    named = {name: files[0] for name, files in plain.items() if len(files) == 1}
-    shown = {qualified[full] for full in named.values()}
-    return {name: qualified[full] for name, full in named.items()} | {
-        full: path for full, path in qualified.items() if path not in shown
+    unique = {name: files[0] for name, files in plain.items() if len(files) == 1}
+    paths = {qualified[full] for full in unique.values()}
+    return {name: qualified[full] for name, full in unique.items()} | {
+        full: path for full, path in qualified.items() if path not in paths
     }
 
 
@@ -58,8 +58,8 @@ def find(name: str) -> Path:
     UnknownName for other names.
     """
     package, _, robot = ":".join(ALIASES.get(name, (name,))).rpartition(":")
-    if package in (OWN, *PACKAGES) and robot in (known := _files(package)):
-        return known[robot]
+    if package in (OWN, *PACKAGES) and robot in (robots_of_package := _files(package)):
+        return robots_of_package[robot]
     qualified, plain = _all_files()
     if name in qualified:
         return qualified[name]
@@ -106,13 +106,13 @@ def _files(package: str) -> dict[str, Path]:
     for line in sorted(lines):
         if match := PACKAGES[package].fullmatch(line.rsplit(",", 2)[0]):
             groups.setdefault(match["name"], []).append(PurePosixPath(match[0]))
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for name, files in groups.items():
         common = os.path.commonpath(files)
         for file in files:
             full = name if len(files) == 1 else file.relative_to(common).with_suffix("").as_posix()
-            found[full] = (folder / file).resolve()
-    return found
+            paths[full] = (folder / file).resolve()
+    return paths
 
 
 def _record(package: str) -> tuple[Path, list[str]]:

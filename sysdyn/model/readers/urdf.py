@@ -299,23 +299,23 @@ def _root_link(robot: Element, links: Mapping[str, UrdfLink], joints: Mapping[st
     def reject(kind: str, item: UrdfLink | UrdfJoint, message: str) -> NoReturn:
         raise robot.document.error(item.line, f'<{kind} name="{item.name}">', message)
 
-    above: dict[str, UrdfJoint] = {}
+    parent_joint: dict[str, UrdfJoint] = {}
     for j in joints.values():
-        first = above.setdefault(j.child, j)
+        first = parent_joint.setdefault(j.child, j)
         if first is not j:
             reject("joint", j, f"link {j.child!r} already has a parent, by joint {first.name!r} in line {first.line}; "
                    "a URDF is a tree: remove one and close the loop with a constraint")  # fmt: skip
     rooted: set[str] = set()  # links with a finite path to the root
     for link in links:
         path: dict[str, None] = {}  # ordered set
-        while link in above and link not in rooted:
+        while link in parent_joint and link not in rooted:
             if link in path:
                 cycle = " → ".join([link, *reversed(list(path)[list(path).index(link) :])])
-                reject("joint", above[link], f"the links form a cycle: {cycle}")
+                reject("joint", parent_joint[link], f"the links form a cycle: {cycle}")
             path[link] = None
-            link = above[link].parent
+            link = parent_joint[link].parent
         rooted.update(path)
-    roots = [name for name in links if name not in above]
+    roots = [name for name in links if name not in parent_joint]
     if len(roots) > 1:
         names = ", ".join(map(repr, roots))
         reject("link", links[roots[1]], f"the robot has {len(roots)} root links (links that are the child of no "

@@ -110,8 +110,8 @@ class UrdfDocument:
         for fault in faults:
             groups.setdefault(fault.kind, []).append(fault)
         for first, *others in groups.values():
-            also = f", also in {format_lines([fault.element.sourceline for fault in others])}" if others else ""
-            Element(first.element, self).deviation(first.message, f"not read{also}")
+            repeats = f", also in {format_lines([fault.element.sourceline for fault in others])}" if others else ""
+            Element(first.element, self).deviation(first.message, f"not read{repeats}")
 
     def _repair_declaration(self, text: bytes) -> bytes:
         """Move the XML declaration to the start of the text and set its version to 1.x. Line numbers are preserved."""
@@ -124,8 +124,8 @@ class UrdfDocument:
         if blanks:
             self.deviation(f"{self.source}:{line}: <?xml>: blanks before the XML declaration", "omitted")
         if version is not None and unknown:
-            stated = version[1].decode(errors="replace")
-            self.deviation(f'{self.source}:{line}: <?xml version="{stated}">: not a version of XML', "read as 1.0")
+            name = version[1].decode(errors="replace")
+            self.deviation(f'{self.source}:{line}: <?xml version="{name}">: not a version of XML', "read as 1.0")
             content = _VERSION.sub(b'version="1.0"', content)
         if not blanks and not unknown:
             return text

@@ -132,14 +132,14 @@ def load_urdf(
 
 def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:
     """Joints depth first from the root, siblings in document order."""
-    below: dict[str, list[UrdfJoint]] = {link: [] for link in robot.links}
+    children: dict[str, list[UrdfJoint]] = {link: [] for link in robot.links}
     for j in robot.joints.values():
-        below[j.parent].append(j)
-    stack = below[robot.root][::-1]
+        children[j.parent].append(j)
+    stack = children[robot.root][::-1]
     while stack:
         j = stack.pop()
         yield j
-        stack += reversed(below[j.child])
+        stack += reversed(children[j.child])
 
 
 def _separate_joints(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:

@@ -118,26 +118,26 @@ def unknown_names(root: Any) -> Iterator[Fault]:
         if tag in _CLOSED and tag not in _TEXT and (text := (element.text or "").strip()):
             attributes = ", ".join(ATTRIBUTES[tag]) or "none"
             yield Fault(element, f"text {text[:40]!r}; its attributes are {attributes}", (tag, "text"))
-        known: list[Any] = []
+        children: list[Any] = []
         for child in element:
             if not isinstance(child.tag, str):  # a comment
                 continue
             if child.tag in CHILDREN[tag]:
-                known.append(child)
+                children.append(child)
             elif tag not in _FOREIGN and _is_plain(child.tag) and _is_misplaced(tag, child.tag):
                 yield Fault(child, _unknown(tag, "element", child.tag, CHILDREN[tag]), (tag, "element", child.tag))
-        pending += reversed(known)
+        pending += reversed(children)
 
 
 def acting_elements(root: Any) -> dict[str, list[int]]:
     """{name: lines} of elements and attributes in `ACTING` with values that have an effect."""
-    found: dict[str, list[int]] = {}
+    lines: dict[str, list[int]] = {}
     names = {name for _, name in ACTING}
 
-    def note(parent: str, name: str, value: str, line: int, shown: str) -> None:
-        for where in (parent, None):
-            if (where, name) in ACTING and _acts(value, ACTING[where, name]):
-                found.setdefault(f"<{where}>{shown}" if where else shown, []).append(line)
+    def note(parent: str, name: str, value: str, line: int, label: str) -> None:
+        for owner_tag in (parent, None):
+            if (owner_tag, name) in ACTING and _acts(value, ACTING[owner_tag, name]):
+                lines.setdefault(f"<{owner_tag}>{label}" if owner_tag else label, []).append(line)
 
     for element in root.iter():
         if not isinstance(element.tag, str):
@@ -150,7 +150,7 @@ def acting_elements(root: Any) -> dict[str, list[int]]:
         for key, value in element.items():
             if (name := _local(key)) in names:
                 note(tag, name, value, element.sourceline, f"{name}=")
-    return found
+    return lines
 
 
 def _is_plain(name: str) -> bool:
@@ -179,8 +179,8 @@ def _unknown(parent: str, kind: str, name: str, valid: list[str]) -> str:
     elif name in ATTRIBUTES[parent]:
         note = f"It is an attribute: {name}=."
     elif not difflib.get_close_matches(name.casefold(), valid, 1, _SIMILARITY):
-        inside = [tag for tag in CHILDREN[parent] if name in (*ATTRIBUTES[tag], *CHILDREN[tag])]
-        homes = inside or [tag for tag in CHILDREN if name in CHILDREN[tag]]
+        siblings = [tag for tag in CHILDREN[parent] if name in (*ATTRIBUTES[tag], *CHILDREN[tag])]
+        homes = siblings or [tag for tag in CHILDREN if name in CHILDREN[tag]]
         note = f"It belongs in {', '.join(f'<{tag}>' for tag in homes)}." if homes else ""
     return str(UnknownName(f"{kind} of <{parent}>", name, valid, note))
 
