@@ -194,13 +194,7 @@ class Calls(Generic[Key]):
             inputs = partial(self._inputs_of, arguments, copied(arrays))
             return Result(inputs, (len(status),), outputs, status, status != 0)
 
-        def repeat(arrays: Mapping[ArgPath, Any]) -> Arrays | None:
-            repeated = call(tuple(arrays.values()), 1)
-            return repeated and repeated[1]
-
-        return Result(
-            lambda: self._inputs_of(arguments, unchanged(arrays, outputs, repeat)), (len(status),), outputs, status
-        )
+        return Result(partial(self._unchanged_inputs, arguments, arrays, call, outputs), (len(status),), outputs, status)
 
     def _run_checked(self, arguments: Arguments, threads: int | None) -> Result:
         """`run` without the fast path, for arguments of any form."""
@@ -266,6 +260,15 @@ class Calls(Generic[Key]):
 
     def _inputs_of(self, arguments: Arguments, arrays: Mapping[ArgPath, Any]) -> InputArrays:
         return self.inputs.checked(arguments.with_arrays(arrays))[0]
+
+    def _unchanged_inputs(
+        self, arguments: Arguments, arrays: Mapping[ArgPath, Any], call: BatchCall, outputs: Arrays
+    ) -> InputArrays:
+        def repeat(arrays: Mapping[ArgPath, Any]) -> Arrays | None:
+            repeated = call(tuple(arrays.values()), 1)
+            return repeated and repeated[1]
+
+        return self._inputs_of(arguments, unchanged(arrays, outputs, repeat))
 
     @cached_property
     def _switches(self) -> Switches:
