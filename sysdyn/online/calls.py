@@ -14,6 +14,7 @@ from sysdyn.measurements.input_names import label_of
 from sysdyn.model.positions import reject_large_angles
 from sysdyn.online.arguments import ArgPath, Arguments, InputMap, Inputs
 from sysdyn.online.redundancy import FullSystem
+from sysdyn.online.states import StateInputs
 from sysdyn.program.arrays import is_readable_in_place
 from sysdyn.program.groups import Arrays, Groups
 from sysdyn.program.opcodes import BAD_INPUT, BAD_PIVOT, WEAK_PIVOT
@@ -28,10 +29,9 @@ if TYPE_CHECKING:  # rarely needed
 MAX_SIGNATURES = 64
 
 Key = TypeVar("Key", bound=Hashable)
-InputArrays = dict[str, np.ndarray]
 
 
-class Result:
+class Result(StateInputs):
     """Outputs, status and inputs of a call at N states; inputs are converted at their first request.
 
     Attributes
@@ -56,33 +56,16 @@ class Result:
     full_system: FullSystem | None = None
 
     def __init__(
-        self, inputs: InputArrays | Callable[[], InputArrays], lead: tuple[int, ...], outputs: dict[str, np.ndarray],
+        self, inputs: Arrays | Callable[[], Arrays], lead: tuple[int, ...], outputs: dict[str, np.ndarray],
         status: np.ndarray, flagged: np.ndarray | None = None,
     ):  # fmt: skip
-        self._inputs, self.lead, self.outputs, self.status, self.flagged = inputs, lead, outputs, status, flagged
-
-    @property
-    def inputs(self) -> InputArrays:
-        if callable(self._inputs):
-            self._inputs = self._inputs()
-        return self._inputs
+        self._inputs, self.n = inputs, len(status)
+        self.lead, self.outputs, self.status, self.flagged = lead, outputs, status, flagged
 
     @property
     def ok(self) -> np.ndarray:
         """(…) bool: the state was solved."""
         return (self.status == 0).reshape(self.lead)[()]
-
-    def at(self, states: np.ndarray) -> InputArrays:
-        """Inputs {group: (n, size)} of some of the states, by number."""
-        return {name: self.of(name, states) for name in self.inputs}
-
-    def of(self, name: str, states: np.ndarray) -> np.ndarray:
-        """Inputs (n, size) of a group at some of the states, by number."""
-        x = self.inputs[name]
-        return x[states] if x.ndim == 2 else np.tile(x, (len(states), 1))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_inputs": self.inputs}
 
 
 def copied(arrays: Mapping[Key, Any]) -> dict[Key, Any]:
@@ -190,11 +173,11 @@ class Calls(Generic[Key]):
             return self._run_checked(arguments, threads)
         if arguments.active:
             arguments = arguments._replace(active=dict(arguments.active))
-        if not solved:
+        if solved:
+            inputs = partial(self._unchanged_inputs, arguments, arrays, call, outputs)
+        else:
             inputs = partial(self._inputs_of, arguments, copied(arrays))
-            return Result(inputs, (len(status),), outputs, status, status != 0)
-
-        return Result(partial(self._unchanged_inputs, arguments, arrays, call, outputs), (len(status),), outputs, status)
+        return Result(inputs, (len(status),), outputs, status, None if solved else status != 0)
 
     def _run_checked(self, arguments: Arguments, threads: int | None) -> Result:
         """`run` without the fast path, for arguments of any form."""
@@ -258,12 +241,12 @@ class Calls(Generic[Key]):
             return None
         return BatchCall(self._runner, input_map, quaternions)
 
-    def _inputs_of(self, arguments: Arguments, arrays: Mapping[ArgPath, Any]) -> InputArrays:
+    def _inputs_of(self, arguments: Arguments, arrays: Mapping[ArgPath, Any]) -> Arrays:
         return self.inputs.checked(arguments.with_arrays(arrays))[0]
 
     def _unchanged_inputs(
         self, arguments: Arguments, arrays: Mapping[ArgPath, Any], call: BatchCall, outputs: Arrays
-    ) -> InputArrays:
+    ) -> Arrays:
         def repeat(arrays: Mapping[ArgPath, Any]) -> Arrays | None:
             repeated = call(tuple(arrays.values()), 1)
             return repeated and repeated[1]
@@ -286,7 +269,7 @@ class Calls(Generic[Key]):
         """Raise InvalidInput if states were not solved because of an input."""
         if (result.status & BAD_INPUT).any():
             self.inputs.groups.reject_not_finite(result.inputs)
-        reject_large_angles(self.inputs.model, result.of("q", np.flatnonzero(result.status)))
+        reject_large_angles(self.inputs.model, result.at(np.flatnonzero(result.status))["q"])
 
     def values(self, result: Result) -> dict[Key, np.ndarray]:
         """{key: array} with the batch axes of the call and the shape of the output."""
@@ -306,7 +289,7 @@ class Calls(Generic[Key]):
         flat = {group: outputs[key].reshape(n, math.prod(shape)) for group, (key, shape) in self._results.items()}
         return self._runner.bind(arrays, flat, np.zeros(n, dtype=np.int64), outputs, single=not lead, threads=threads)
 
-    def _require_sensors(self, arrays: InputArrays, n: int) -> None:
+    def _require_sensors(self, arrays: Arrays, n: int) -> None:
         """Raise SingularState if the sensors that are on leave unknowns undetermined."""
         if not self.inputs.switches:
             return

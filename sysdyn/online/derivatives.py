@@ -301,16 +301,8 @@ class Derivatives(Exportable):
         )
 
     def __reduce__(self):
-        return type(self), (
-            self.problem,
-            self.program,
-            self.of,
-            self.wrt,
-            self.method,
-            self._options,
-            self.kind,
-            self._inputs.reduction,
-        )
+        arguments = self.problem, self.program, self.of, self.wrt, self.method, self._options, self.kind
+        return type(self), (*arguments, self._inputs.reduction)
 
 
 class DerivativeProduct(Derivatives):

@@ -15,6 +15,7 @@ from sysdyn.measurements.known_quantities import RawMeasurement, Subset
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
+from sysdyn.online.states import StateInputs
 
 # Tolerance of the error of a redundant measurement, in its units, divided by 1 + its greatest value (chosen).
 TOLERANCE = 1e-6
@@ -98,7 +99,7 @@ class Reduction:
         )
 
 
-class FullSystem:
+class FullSystem(StateInputs):
     """A problem with all its redundant equations, at the N states of a call.
 
     Attributes
@@ -111,13 +112,9 @@ class FullSystem:
     """
 
     def __init__(self, problem: Problem, inputs: dict[str, np.ndarray], n: int):
-        self.problem, self.inputs = problem, inputs
+        super().__init__(inputs, n)
+        self.problem = problem
         self.solved, self.contradicting = np.zeros((2, n), dtype=bool)
-
-    def at(self, states: np.ndarray) -> dict[str, np.ndarray]:
-        """Inputs {group: (n, size)} of some of the states, by number."""
-        n = len(self.solved)
-        return {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in self.inputs.items()}
 
 
 def remove_redundant(problem: Problem, numerically: bool = False) -> Reduction | None:

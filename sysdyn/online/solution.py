@@ -242,7 +242,7 @@ class Solution(SolvedQuantities, EstimateAttributes, extension.RowResult):
         """`ConstraintErrors` by constraint, at the N states."""
         from sysdyn.online.constraint_errors import constraint_errors
 
-        q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
+        q, qd = self._result.all("q"), self._result.all("qd")
         return constraint_errors(self._problem, q, qd, self._about.inactive_constraints)
 
     # ---- checks -------------------------------------------------------------------------------------------------
@@ -383,8 +383,7 @@ class Solution(SolvedQuantities, EstimateAttributes, extension.RowResult):
 
     def _state(self) -> tuple[np.ndarray, np.ndarray]:
         """(q (N, nq), q̇ (N, nv)) with followers computed from their leaders."""
-        q, qd = (np.broadcast_to(self.inputs[x], (self._n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
-        return self._problem.imposed(q, qd)
+        return self._problem.imposed(self._result.all("q"), self._result.all("qd"))
 
     @property
     def _n(self) -> int:

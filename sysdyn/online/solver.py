@@ -461,9 +461,10 @@ class Solver(Differentiable["DerivativeProduct"]):
             if dead.any() and on_singular == "raise":
                 self._calls.reject_bad_inputs(run)
             fill_nan(run.outputs, dead)
-            again = np.flatnonzero((run.status != 0) & ~dead)
-            part = Result(run.at(again), again.shape, {x: y[again] for x, y in run.outputs.items()}, run.status[again])
-            part.inputs["q"] = normalise_quaternions(part.inputs["q"], self._inputs.quaternions)
+            flagged = np.flatnonzero((run.status != 0) & ~dead)
+            inputs, outputs = run.at(flagged), {name: x[flagged] for name, x in run.outputs.items()}
+            inputs["q"] = normalise_quaternions(inputs["q"], self._inputs.quaternions)
+            part = Result(inputs, flagged.shape, outputs, run.status[flagged])
             try:
                 self.resolve(part, on_singular)
             except InvalidInput:  # angles too large for a sine
@@ -471,7 +472,7 @@ class Solver(Differentiable["DerivativeProduct"]):
                     raise
                 fill_nan(part.outputs, ...)
             for name, x in part.outputs.items():
-                run.outputs[name][again] = x
+                run.outputs[name][flagged] = x
 
         def derivative(kind: str, wrt: tuple[str, ...]) -> Program:
             return product(

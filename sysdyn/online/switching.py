@@ -35,7 +35,7 @@ from sysdyn.model.positions import normalise_positions, reject_large_angles
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.online.arguments import Arguments, Inputs, Named
-from sysdyn.online.calls import InputArrays, Result, copied, unchanged
+from sysdyn.online.calls import Result, copied, unchanged
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
 from sysdyn.program.arrays import as_array
@@ -353,7 +353,7 @@ class ModesCall:
                 _put(outputs[name], states, columns, solution[name].reshape(len(states), -1))
         copies = copied(arrays) if rest else None
 
-        def inputs() -> InputArrays:
+        def inputs() -> Arrays:
             arguments = copies or unchanged(arrays, outputs, lambda x: self._run_kernels(x)[0])
             arguments["q"] = normalise_positions(self._inputs.model, arguments["q"])
             defaults = {name: x.default for name, x in self._inputs.groups.items() if x.default is not None}
