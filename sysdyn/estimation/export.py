@@ -1,4 +1,4 @@
-"""A filter as C99: a step with static memory, its programs and routines, and an example that checks it."""
+"""Export of a filter as C99: one step in static memory, its programs and routines, and an example with a check."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sysdyn.measurements.input_names import SWITCH, VALUE, group_of, value_group
 from sysdyn.program.opcodes import BAD_INPUT, BAD_OUTPUT
 from sysdyn.runtime.real import DOUBLE, SINGLE, Real, real_of
 
-# Rows of the test vectors, share of their readings that is missing, and their error that is allowed, as a share of the
-# greatest entry of a member: covariances of which standard deviations are far apart have as many digits (chosen).
+# Time steps of the test vectors, share of missing readings, and tolerance relative to the greatest entry of a member:
+# covariances with standard deviations far apart have these digits.
 TEST_ROWS, TEST_MISSING, TEST_ERROR = 5, 0.2, {DOUBLE: 1e-9, SINGLE: 1e-3}
-# Bits of the status beside those of programs: time does not go on; a covariance of readings has no factor.
+# Bits of the status in addition to those of programs: time does not increase; a covariance is not positive definite.
 NOT_LATER, NOT_POSITIVE = 256, 512
 
 
@@ -37,7 +37,7 @@ class Clock(NamedTuple):
     begin: str
 
 
-# By types of numbers. Those in single precision would soon be farther apart than two readings are.
+# By number type. Times in single precision soon have larger steps than two readings.
 _CLOCK = {
     DOUBLE: Clock("t", "at t [s]", "double t, "),
     SINGLE: Clock("dt", "dt [s] after the readings before", ""),
@@ -61,9 +61,9 @@ def export_filter(
     dt: float,
     numbers: str,
 ) -> Path:
-    """Write the project of a filter from a belief on. last: readings of which test vectors are made, dt [s] apart.
+    """Write the project of a filter that starts at `belief`. last: readings of which test vectors dt [s] apart are made.
 
-    numbers: name of their type. Raises InvalidInput for the name, UnknownName, FileError.
+    numbers: name of the number type. Raises InvalidInput for the name, UnknownName, FileError.
     """
     check_name(name)
     real = real_of(numbers)
@@ -84,7 +84,7 @@ def export_filter(
 
 
 def _readings(step: FilterStep) -> list[Reading]:
-    """The measurements that a step reads."""
+    """Measurements that a step reads."""
     names: dict[str, None] = {}
     for update in step.updates:
         if update.rows:
@@ -106,7 +106,7 @@ def _measurements(update: Update) -> Sequence:
 
 
 def _exact(update: Update) -> list[tuple[str, str, list[int], int]]:
-    """(measurement, quantity, places in it, size) of each exactly known quantity that a program reads."""
+    """(measurement, quantity, places in it, size) of exactly known quantities that a program reads."""
     source, found = update.source, []
     if isinstance(source, DynamicsResiduals):
         program = source.runner.program
@@ -362,7 +362,7 @@ def _unwrapped(
 def _vectors(
     filter_: Filter, belief: GaussianState, last: MeasurementData, readings: Sequence[Reading], dt: float
 ) -> tuple[list[dict[str, np.ndarray]], list[GaussianState]]:
-    """(readings {member: values, has_member: switches, t}, beliefs after them) of rows like the last one."""
+    """(readings {member: values, has_member: switches, t}, states after them) of samples like the last one."""
     own, rng = replace(filter_, turns=filter_.turns.copy(), events=[], _current=None), np.random.default_rng(0)
     rows, found = [], []
     for row_number in range(TEST_ROWS):

@@ -37,53 +37,6 @@ def _executable(kind: str, nv: int) -> Runner:
     return machine_code(turns(kind, nv))
 
 
-def stepped(joint: Joint, q: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """q ⊕ x (N, nq)."""
-    return evaluated(_stepped(joint), len(x), q=q, x=x)["q"]
-
-
-def apart(joint: Joint, q: np.ndarray, x: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """after ⊖ (q ⊕ x) (N, nv)."""
-    return evaluated(_apart(joint), len(x), q=q, x=x, after=after)["e"]
-
-
-def carried(joint: Joint, e: np.ndarray, x: np.ndarray, squares: np.ndarray) -> dict[str, np.ndarray]:
-    """Parts of Φ and Q of a joint, for steps x (N, nv) with errors e (N, nv) behind them.
-
-    "turn", "along" (N, nv nv) carry errors of the position and of the step ahead; "c" (N, nv) = −B e, "back" = B S and
-    "spread" = B S B^T (N, nv nv) of variances S (nv,), where B carries errors behind the step.
-    """
-    return evaluated(_carried(joint), len(x), e=e, x=x, squares=squares)
-
-
-@functools.cache
-def _stepped(joint: Joint) -> Runner:
-    graph = Graph(SHARING)
-    x = {"q": graph.inputs("q", joint.nq), "x": graph.inputs("x", joint.nv)}
-    return machine_code(Program.from_graph(graph, tuple(x.items()), [("q", list(joint.integrate(x["q"], x["x"])))]))
-
-
-@functools.cache
-def _apart(joint: Joint) -> Runner:
-    graph = Graph(SHARING)
-    x = {name: graph.inputs(name, size) for name, size in (("q", joint.nq), ("x", joint.nv), ("after", joint.nq))}
-    e = joint.difference(joint.integrate(x["q"], x["x"]), x["after"])
-    return machine_code(Program.from_graph(graph, tuple(x.items()), [("e", list(e))]))
-
-
-@functools.cache
-def _carried(joint: Joint) -> Runner:
-    graph = Graph(SHARING)
-    x = {name: graph.inputs(name, joint.nv) for name in ("e", "x", "squares")}
-    turn, back = replayed_turns(graph, joint, list(-x["e"]))
-    adjoint, along = replayed_turns(graph, joint, list(-x["x"]))
-    spreads = back * x["squares"]
-    found = {"turn": turn @ adjoint, "along": turn @ along, "c": -(back @ x["e"]), "back": spreads,
-             "spread": spreads @ back.T}  # fmt: skip
-    outputs = [(name, list(y.reshape(-1))) for name, y in found.items()]
-    return machine_code(Program.from_graph(graph, tuple(x.items()), outputs))
-
-
 def turns(kind: str, nv: int) -> Program:
     """The program of exp(ad x) and Σ ad(x)^n/(n + 1)! (nv, nv), of a twist x in the group of joints of a kind.
 

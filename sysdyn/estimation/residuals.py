@@ -1,4 +1,4 @@
-"""Equations of the instants of a trajectory: rows of states, from sensors of states and from dynamic variables."""
+"""Residuals of single time steps: of state sensors, and of dynamics after dynamic variables are eliminated."""
 
 from __future__ import annotations
 
@@ -30,32 +30,35 @@ from sysdyn.program.graph import SHARING, Graph, is_zero
 from sysdyn.program.program import Program
 from sysdyn.runtime.runner import Runner
 
-# Standard deviation of a row that holds exactly, as a share of that of the unknown of it that is known best without it:
-# less would cost covariances digits, since the rows are squared (chosen).
+# Standard deviation of an exact row, as a share of that of its best known unknown: rows are squared, less costs digits.
 EXACT_SHARE = 1e-2
-# Share of its own variance in a residual below which nothing else checks a reading (chosen).
+# Share of its own variance in a residual below which no other measurement checks it: half the digits of a standard
+# deviation.
 MIN_REDUNDANCY = 1e-4
-# States at which is looked on what rows of loops depend, their seed, change of a position of a loop below which it has
-# none, and share of the greatest entry of a row below which an entry does not count (chosen).
-SOME_STATES, STATES_SEED, UNMOVED_LOOP, LEADING_SHARE = 4, 3, 1e-9, 1e-3
-# Probability beyond which a reading is dropped at its instant: 99.9 % (chosen).
+# Random states at which the rows of loops are examined, and their seed.
+LOOP_STATES, LOOP_SEED = 4, 3
+# Least change of the error of a loop component that its joints move [m, rad]: rounding.
+FIXED_LOOP = 1e-9
+# Entries below this share of the greatest one of their row do not count for `sizes`: three digits.
+LEADING_SHARE = 1e-3
+# Confidence of outlier tests: usual.
 CONFIDENCE = 0.999
-# Residual, in standard deviations, that a true reading keeps below with the probability CONFIDENCE, and its square.
+# Limit of normalised residuals with this confidence, and its square.
 OUTLIER_THRESHOLD = float(scipy.special.ndtri(0.5 + 0.5 * CONFIDENCE))
 CHI2_THRESHOLD = OUTLIER_THRESHOLD * OUTLIER_THRESHOLD
 # Group of inputs of rows of one time step: weights of rows.
 WEIGHT = "weight"
-# Most numbers of the dense rows of instants that are held at a time: 16 MB, as fast as more (measured).
+# Most numbers in dense matrices of a batch of time steps: 16 MB, not slower than more (measured).
 DENSE_NUMBERS = 2**21
 
 
 @dataclass(frozen=True)
 class MeasurementData:
-    """Values y {name: (N, m)} without gaps at t (N,) [s], and active {name: (N, m) bool} where they are measured.
+    """Measurements y {name: (N, m)} at t (N,) [s], and active {name: (N, m) bool}: True for valid components.
 
-    known: exact quantities (N, size) by group. weights {name: (N,)}: of squares of sensors of states, 1 if not named.
-    variances {name: (m,)}: of the noise, as declared if not named. further {name: (N, m)}: variances that are
-    added for sensors of states, 0 if not named, see `sysdyn.estimation.timing`.
+    known: exact quantities (N, size) by group. weights {name: (N,)}: of the squared residuals of state sensors, by
+    default 1. variances {name: (m,)}: of the noise, by default as declared. further {name: (N, m)}: variances that are
+    added to those of state sensors, see `sysdyn.estimation.timing`.
     """
 
     t: np.ndarray
@@ -67,7 +70,7 @@ class MeasurementData:
     further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def part(self, chosen: slice | np.ndarray) -> MeasurementData:
-        """The readings of some of the instants."""
+        """The measurements at some of the time steps."""
         y, active, known, weights, further = (
             {name: x[chosen] for name, x in part.items()}
             for part in (self.y, self.active, self.known, self.weights, self.further)
@@ -75,17 +78,16 @@ class MeasurementData:
         return MeasurementData(self.t[chosen], y, active, known, weights, self.variances, further)
 
     def exclude(self, off: Mapping[str, np.ndarray]) -> MeasurementData:
-        """The readings with components off, {name: (N, m) bool}."""
+        """The measurements without the components in `off` {name: (N, m) bool}."""
         return replace(self, active={**self.active, **{x: self.active[x] & ~gone for x, gone in off.items()}})
 
 
 @dataclass(frozen=True)
 class LinearizedResiduals:
-    """Rows J δ + r of N instants, in units of their standard deviations; r (N, rows).
+    """Linear residuals J δ + r of N time steps, in units of their standard deviations; r (N, rows).
 
-    entries (N, …) of J at places (2, …), rows and unknowns; size: number of unknowns. names: (measurement, component)
-    of each row; component −1: rows of several measurements together. exact: see EXACT_SHARE; these rows are in their
-    own units.
+    entries (N, …): of J at places (2, …), rows and unknowns; size: number of unknowns. names: (measurement, component)
+    of each row; component −1: several measurements. exact (rows,) bool: rows without noise, in their own units.
     """
 
     r: np.ndarray
@@ -260,12 +262,12 @@ class StateResiduals:
 
     @cached_property
     def _typical(self) -> np.ndarray:
-        model, rng = self.model, np.random.default_rng(STATES_SEED)
-        q, qd, _ = model.random_state(seed=STATES_SEED, batch=SOME_STATES)
+        model, rng = self.model, np.random.default_rng(LOOP_SEED)
+        q, qd, _ = model.random_state(seed=LOOP_SEED, batch=LOOP_STATES)
         sizes = self.program.inputs.sizes
-        inputs = {x: rng.standard_normal((SOME_STATES, size)) for x, size in sizes.items()}
-        inputs |= {"q": q, "qd": qd, WEIGHT: np.ones((SOME_STATES, sizes[WEIGHT]))}
-        entries = np.abs(_run(self.runner, inputs, SOME_STATES)[1]).max(axis=0)
+        inputs = {x: rng.standard_normal((LOOP_STATES, size)) for x, size in sizes.items()}
+        inputs |= {"q": q, "qd": qd, WEIGHT: np.ones((LOOP_STATES, sizes[WEIGHT]))}
+        entries = np.abs(_run(self.runner, inputs, LOOP_STATES)[1]).max(axis=0)
         return _leading(entries[None], self.places, self.layout)
 
     def count(self, readings: MeasurementData) -> int:
@@ -393,16 +395,16 @@ class DynamicsResiduals:
 
 
 def _changing(model: Model, loop: LoopJoint) -> np.ndarray:
-    """Numbers of the components of a loop that its joints change: a plane mechanism holds those across its plane."""
-    q, qd, _ = model.random_state(seed=STATES_SEED, batch=SOME_STATES)
+    """Components of a loop error that its joints change: in a plane mechanism not those across the plane."""
+    q, qd, _ = model.random_state(seed=LOOP_SEED, batch=LOOP_STATES)
     found = [loop.error(Context.at(model, *(x.astype(object) for x in state)))[0] for state in zip(q, qd, strict=True)]
-    return np.flatnonzero(np.ptp(np.array(found, dtype=float), axis=0) > UNMOVED_LOOP)
+    return np.flatnonzero(np.ptp(np.array(found, dtype=float), axis=0) > FIXED_LOOP)
 
 
 def _leading(sizes: np.ndarray, places: np.ndarray, layout: StateLayout) -> np.ndarray:
-    """Sizes (N, entries) of entries at places (2, entries) by the highest derivative in their row, 0 for others.
+    """Sizes (N, entries) of entries at places (2, entries): 0 for all but the highest derivatives of their row.
 
-    Small ones beside the greatest of their row are 0, too.
+    Entries below LEADING_SHARE of the greatest one of their row are 0, too.
     """
     row, column = places
     level = np.where(column < layout.n_states, column // layout.model.nv, -1)
@@ -415,29 +417,29 @@ def _leading(sizes: np.ndarray, places: np.ndarray, layout: StateLayout) -> np.n
 
 
 def memory_slices(n: int, source: StateResiduals | DynamicsResiduals) -> list[slice]:
-    """Instants in parts whose dense rows and covariances fit into memory."""
+    """Slices of n time steps whose dense residuals and covariances fit into memory."""
     size = source.layout.size
     step = max(1, DENSE_NUMBERS // (max(len(source.exact), size) * size))
     return [slice(at, min(at + step, n)) for at in range(0, n, step)]
 
 
 def _switched(m: Measurement) -> Measurement:
-    """The measurement as one that can be off, if it can."""
+    """The measurement as a `Switchable` one if it has noise."""
     if m.noise is None or m.of_state or m.switchable or isinstance(m, ModelNoise):
         return m
     return Switchable(m)
 
 
 def without_state_sensors(problem: Problem, names: Collection[str] = ()) -> Problem:
-    """The problem without sensors of states, and without the measurements of these names."""
+    """The problem without state sensors and measurements of these names."""
     kept = [m for m in problem.measurements if not m.of_state and m.name not in names]
     return Problem(problem.model, kept, [p.name for p in problem.parameters])
 
 
 def split(problem: Problem) -> tuple[Problem | None, Problem]:
-    """(the problem of the measurements of motion alone, or None without any; the problem of all others).
+    """(problem of the measurements of acceleration, or None without any; problem of all others but state sensors).
 
-    Measurements of motion have rows of accelerations alone, such as accelerometers.
+    Measurements of acceleration depend on accelerations alone, such as accelerometers.
     """
     model = problem.model
     q, qd, _ = model.random_state(seed=0)

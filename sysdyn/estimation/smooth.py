@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -58,15 +58,27 @@ SURVEYED, COMPILING, LEARNING = 0.01, 0.05, 0.15
 MIN_LEARNT_FROM, ITERATIONS, GAIN_LEFT = 3, 15, 1e-2
 
 
-def single_blas_thread() -> AbstractContextManager:
+@contextmanager
+def single_blas_thread() -> Iterator[None]:
     """A context in which BLAS has one thread: small blocks of a chain are ten times slower with more (measured)."""
-    return _thread_pools().limit(limits=1, user_api="blas")
+    libraries = [
+        (x, x.get_num_threads()) for x in _blas_libraries()
+    ]  # their `limit` takes 25 µs, too long for a filter
+    for library, threads in libraries:
+        if threads > 1:
+            library.set_num_threads(1)
+    try:
+        yield
+    finally:
+        for library, threads in libraries:
+            if threads > 1:
+                library.set_num_threads(threads)
 
 
 @functools.cache
-def _thread_pools() -> threadpoolctl.ThreadpoolController:
+def _blas_libraries() -> list[Any]:
     import_module("scipy.linalg.cython_blas")  # loads the library whose threads are limited
-    return threadpoolctl.ThreadpoolController()
+    return list(threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 class SmoothOptions(NamedTuple):

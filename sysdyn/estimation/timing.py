@@ -25,15 +25,15 @@ from sysdyn.measurements.state_sensors import FrameDistance, FramePose, FramePos
 
 # Sensors from which jitter is estimated. Not those of velocities: noise that is declared too small looks like jitter.
 POSITIONS = (JointPosition, FramePosition, FramePose, FrameDistance)
-# Samples on either side over which a rate is fitted (chosen).
+# Samples on either side over which a rate is fitted: a compromise of noise and curvature.
 AROUND = 5
-# Standard deviations of times that are tried, in units of the spread of the steps (chosen).
+# Standard deviations of times to try, in units of the spread of the steps: factors of two.
 TRIED = (0.25, 0.5, 1.0, 2.0, 4.0)
-# Noise by jitter that is neglected, in units of the declared noise (chosen: it changes that by 0.5 %).
+# Negligible noise by jitter, in units of the declared noise, which it changes by 0.5 %.
 NEGLIGIBLE = 0.1
-# Jitter, in median steps, and share of stale samples, above which they are reported (chosen: good logs have less).
+# Jitter, in median steps, and share of stale samples, above which they are reported: good logs have less.
 REPORTED_JITTER, REPORTED_STALE = 0.02, 0.01
-# Repeated readings are stale if a joint moves by more quantisation steps than this (chosen).
+# Repeated readings are stale if a joint moves by more quantisation steps than this: the 3 σ rule.
 STALE_STEPS = 3.0
 
 
