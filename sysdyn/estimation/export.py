@@ -61,7 +61,7 @@ def export_filter(
     dt: float,
     numbers: str,
 ) -> Path:
-    """Write the project of a filter that starts at `belief`. last: readings of which test vectors dt [s] apart are made.
+    """Write the project of a filter that starts at a state. last: readings of which test vectors dt [s] apart follow.
 
     numbers: name of the number type. Raises InvalidInput for the name, UnknownName, FileError.
     """
