@@ -82,6 +82,12 @@ def check_reference_solves(system: BlockSystem, seed: int) -> None:
     assert np.abs(D @ wrong + b).max() > 1e-3
 
 
+def kinds(base: type = Measurement) -> dict[str, type[Measurement]]:
+    """Classes of measurements of the package by name: subclasses of `base`."""
+    listed = Measurement.kinds.items()
+    return {name: cls for name, cls in listed if cls.__module__.startswith("sysdyn.") and issubclass(cls, base)}
+
+
 class Accelerometer(Measurement):
     """Proper acceleration of the origin of a frame along axes of the frame: linear part of X a + ω × v."""
 

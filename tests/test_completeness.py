@@ -9,15 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from systems import kinds
 
 import sysdyn as sd
 from sysdyn.codegen.registry import BACKENDS
 from sysdyn.equations.formulation import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import DISTRIBUTION
-from sysdyn.measurements.constraints import CONSTRAINTS
-from sysdyn.measurements.known_quantities import RAW
-from sysdyn.measurements.registry import SENSORS, STATE_SENSORS
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import JOINTS
 from sysdyn.model.quantities import QUANTITIES
@@ -113,9 +111,8 @@ def test_every_value_of_an_option_gives_the_reference_answer(name, value):
 
 def test_every_measurement_and_joint_is_public():
     """And so stands in the reference; that each is solved back, stored and stated is seen in tests/measurements."""
-    for table in (RAW, SENSORS, STATE_SENSORS, CONSTRAINTS):
-        for kind in table.values():
-            assert getattr(sd, kind.__name__) is kind and kind.__name__ in sd.__all__, kind
+    for name, kind in kinds().items():
+        assert getattr(sd, name) is kind and name in sd.__all__, kind
     assert {type(JOINTS[name]()).kind for name in JOINTS} == set(JOINTS)
 
 

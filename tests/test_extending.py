@@ -11,7 +11,6 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.codegen.registry import BACKENDS
-from sysdyn.measurements.registry import MEASUREMENTS, SENSORS
 from sysdyn.model import READERS
 from sysdyn.model.joints import JOINTS
 from sysdyn.model.quantities import QUANTITY
@@ -20,7 +19,7 @@ from sysdyn.program.opcodes import OPERATIONS
 from sysdyn.sparse.orderings import ORDERINGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
-TABLES = (JOINTS, READERS, SENSORS, MEASUREMENTS, ORDERINGS, BACKENDS, OPERATIONS, QUANTITY, ROBOT_FUNCTIONS)
+TABLES = (JOINTS, READERS, sd.Measurement.kinds, ORDERINGS, BACKENDS, OPERATIONS, QUANTITY, ROBOT_FUNCTIONS)
 
 
 @pytest.fixture(scope="module")

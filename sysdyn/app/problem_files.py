@@ -17,11 +17,11 @@ from sysdyn.errors import FileError, InvalidInput, SysdynError, UnknownName, che
 from sysdyn.files.shipped import shipped
 from sysdyn.files.toml import Document, KeyPath
 from sysdyn.measurements.declared import sensor
+from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.linear import numbers
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.noise import Prior, Switchable, noise_of
 from sysdyn.measurements.problem import Problem
-from sysdyn.measurements.registry import MEASUREMENTS, RAW_NAMES
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.readers.urdf import rpy
@@ -55,7 +55,7 @@ def load_job(path: str | Path) -> Job:
     problem = "forward"       or "inverse", or "hybrid" with torque = [joints]; default: measurements only
     ordering, outputs, on_singular   see `sysdyn.compile`; an output is a name, or a table like a [[measurement]] with
                               a value to compute: {type = "Accelerometer", frame = "head", name = "imu"}
-    [[measurement]]           type = a name in `MEASUREMENTS`, such as "LoadCells", with the arguments of its class
+    [[measurement]]           type = a name in `Measurement.kinds`, such as "LoadCells", with the arguments of its class
                               type = "declared", sensor = "l_foot_ft": a sensor of the robot file, with components,
                               noise, reference
                               except = [names]: all targets except these, for raw measurements
@@ -194,8 +194,8 @@ def _measurement(doc: Document, place: KeyPath, table: Mapping[str, Any], model:
     kind = table.get("type")
     if kind is None:
         doc.fail(place, 'the measurement has no type: add type = "JointTorque", "LoadCells", "declared" …')
-    check_among("type of measurement", kind, (*MEASUREMENTS, _DECLARED))
-    make: Callable[..., Measurement] = MEASUREMENTS[kind] if kind != _DECLARED else partial(sensor, model)
+    check_among("type of measurement", kind, (*Measurement.kinds, _DECLARED))
+    make: Callable[..., Measurement] = Measurement.kinds[kind] if kind != _DECLARED else partial(sensor, model)
     arguments = _arguments(doc, place, table, model, kind, make)
     if table.get("prior") and table.get("switchable"):
         doc.fail(place, "a measurement is either a prior or switchable")
@@ -228,7 +228,7 @@ def _arguments(
     if kind == _DECLARED:
         parameters = {"sensor" if key == "name" else key: x for key, x in parameters.items()}
     types: dict[str, Any] = {**dict.fromkeys(parameters, object), **_MEASUREMENT_KEYS}
-    types |= {"except": str | list} if kind in RAW_NAMES else {}
+    types |= {"except": str | list} if isinstance(make, type) and issubclass(make, RawMeasurement) else {}
     if "noise" not in parameters:
         del types["noise"]
     _check_keys(doc, place, table, types)
@@ -243,7 +243,7 @@ def _arguments(
         if table.get("targets", "all") != "all":
             doc.fail((*place, "except"), "except is from all; targets names others")
         names = [table["except"]] if isinstance(table["except"], str) else table["except"]
-        quantity = QUANTITY[arguments.get("quantity", RAW_NAMES[kind].quantity)]
+        quantity = QUANTITY[arguments.get("quantity", Measurement.kinds[kind].quantity)]
         excluded = [quantity.index(model, name) for name in names]
         arguments["targets"] = [name for i, name in enumerate(quantity.owners(model)) if i not in excluded]
     if kind == _DECLARED:

@@ -133,7 +133,7 @@ class LogColumns:
             m = measurements[name]
             needed = name not in values and group.default is None and not m.switchable
             aliases: list[tuple[str, ...]] = [()] * group.size
-            if isinstance(m, RawMeasurement) and m.divisible:
+            if isinstance(m, RawMeasurement) and m.selectable:
                 aliases = [(x,) for x in m.labels(model)]
             elif isinstance(m, JointSensor):
                 aliases = [(x, x.replace(":", ".", 1)) for x in m.labels(model)]

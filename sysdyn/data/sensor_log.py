@@ -168,7 +168,7 @@ class Log:
         unread = [
             x for x, m in self._switchable.items()
             if x not in self.values and value_group(x) not in groups and m.switchable
-            and not isinstance(m, Stance) and (self._exact or x not in self.problem.opposites)
+            and not isinstance(m, Stance) and (self._exact or x not in self.problem.swing_measurements)
         ]  # fmt: skip
         self._tell_off(where, table, [x for x in unread if switch_group(x) not in groups])
         return _File(where, table, used, lacking, unread)

@@ -363,7 +363,7 @@ def _additions(
             responses = spaces.right[[system.layout.columns(m.quantity, i)[k] for i, k in pairs]]
             responses = responses * [[(m.quantity, *pair) not in scalars] for pair in pairs]
             scalars |= {(m.quantity, *pair) for pair in pairs}
-        divisible = m.divisible and (m.noise is None or isinstance(m, RawMeasurement))
+        divisible = m.selectable and (m.noise is None or isinstance(m, RawMeasurement))
         candidates.append(Candidate(m, responses, divisible))
     parts = additions(candidates, spaces.right.shape[1])
     if parts is not None:

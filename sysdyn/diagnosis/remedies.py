@@ -14,9 +14,8 @@ from sysdyn.diagnosis.null_space import INDEPENDENT, ZERO
 from sysdyn.diagnosis.structure import LEADING, unknown_names
 from sysdyn.equations.system import BlockSystem
 from sysdyn.errors import few
-from sysdyn.measurements.known_quantities import Known, RawMeasurement, Subset, known
+from sysdyn.measurements.known_quantities import Known, RawMeasurement, known
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.noise import noise_part
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.massless import inertialess_joints
@@ -127,10 +126,10 @@ def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[
     if len(components) == len(m.components(model)):
         return [m]
     if not isinstance(m, RawMeasurement):
-        return [m.part(components)]
+        return [m.select(components)]
     layout, pairs = Layout(model), m.pairs(model)
     if m.noise is not None:
-        return [Subset(m, tuple(pairs[k] for k in components), noise_part(m.noise, components))]
+        return [m.select(components)]
     by_body: dict[int, list[int]] = {}
     for k in components:
         by_body.setdefault(pairs[k][0], []).append(pairs[k][1])
@@ -144,7 +143,7 @@ def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[
 
 def as_code(m: Measurement, model: Model) -> str:
     """The measurement as Python code if that is short, else its name and components."""
-    if isinstance(m, RawMeasurement) and m.divisible and not isinstance(m, Subset):
+    if isinstance(m, RawMeasurement) and m.selectable and m.selection is None:
         owners = m.targets if isinstance(m.targets, str) or len(m.targets) > 1 else m.targets[0]
         parts = "" if m.chosen == "all" else f", {list(m.chosen)!r}"
         quantity = f"{m.quantity!r}, " if isinstance(m, Known) else ""

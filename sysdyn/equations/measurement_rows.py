@@ -82,7 +82,9 @@ class MeasurementRows:
         form, model, context = self._form, self._form.problem.model, self._context
         names = m.components(model)
         # a noisy measurement is not rotated: its covariance would have to be rotated, too
-        blocks, bias, rotation = m.solved_form(context) if m.noise is None else (m.rows(context), m.bias(context), None)
+        blocks, bias, rotation = (
+            m.simplified_rows(context) if m.noise is None else (m.rows(context), m.bias(context), None)
+        )
         parts, bias = self._of_unknowns(m, blocks, bias, self._shift)
         value = y if rotation is None else rotation @ y
         self._rows.add(("y", number), [measurement_row_name(m, c) for c in names], parts, list(bias - value))

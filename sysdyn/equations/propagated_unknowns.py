@@ -97,7 +97,7 @@ def _rows_by_block(problem: Problem, support: Constraint | None, context: Contex
     model, layout = problem.model, Layout(problem.model)
     by_block: dict[Block, list[list[float]]] = {}
     for m in (m for m in problem.custom if m is support or not isinstance(m, Constraint)):
-        blocks = {layout.block(*key): np.asarray(x, dtype=float) for key, x in m.solved_form(context)[0].items()}
+        blocks = {layout.block(*key): np.asarray(x, dtype=float) for key, x in m.simplified_rows(context)[0].items()}
         for k in range(len(m.components(model))):
             row = {block: x[k].tolist() for block, x in blocks.items() if x[k].any()}
             for block, values in row.items():

@@ -19,7 +19,7 @@ from sysdyn.estimation.sliding_window import window_rows
 from sysdyn.estimation.smooth import first_position, single_blas_thread, with_motion
 from sysdyn.estimation.timing import timed_sensors, warn_of_jitter, warn_of_stale
 from sysdyn.identification.noise import CHANGE_TOL, MAX_RELATIVE_ERROR, Learned, learn_noise_of_states
-from sysdyn.measurements.bias_models import Drift, GaussMarkov
+from sysdyn.measurements.bias_models import BiasModel, GaussMarkov
 from sysdyn.measurements.problem import Problem
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online.arguments import Named
@@ -173,7 +173,7 @@ def _result(learning: Learning, found: Point, history: np.ndarray, converged: bo
     return result
 
 
-def _shown(drift: Drift | None, density: np.ndarray) -> np.ndarray:
+def _shown(drift: BiasModel | None, density: np.ndarray) -> np.ndarray:
     """Densities, or standard deviations of a Gauss-Markov bias."""
     return density * np.sqrt(0.5 * drift.times(len(density))) if isinstance(drift, GaussMarkov) else density
 

@@ -34,7 +34,7 @@ def dropped_shares(problem: Problem, run: RunStatistics) -> dict[str, np.ndarray
     """{measurement: share (m,) of the readings of each component that was dropped}; stances have no readings."""
     shares = {}
     for m in (*problem.state_sensors, *problem.custom):
-        if m.noise is None or m.has_default or m.name in problem.opposites:
+        if m.noise is None or m.has_default or m.name in problem.swing_measurements:
             continue
         labels = m.components(problem.model)
         dropped = np.array([run.rejected[m.name, x] for x in labels])

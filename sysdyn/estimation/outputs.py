@@ -198,7 +198,7 @@ def missing(estimation: EstimationProblem, read: MeasurementData) -> dict[str, i
     """{measurement: values that a log does not have}; stances and priors aside."""
     found = {}
     for m in (*estimation.problem.state_sensors, *estimation.problem.custom):
-        if m.noise is not None and not m.has_default and m.name not in estimation.problem.opposites:
+        if m.noise is not None and not m.has_default and m.name not in estimation.problem.swing_measurements:
             found[m.name] = int(np.sum(~read.active[m.name]))
     return {name: n for name, n in found.items() if n}
 

@@ -76,7 +76,7 @@ def studentized_residuals(
     variance = np.einsum("nij,nji->ni", F, V)
     checked = variance > MIN_REDUNDANCY
     studentized = np.where(checked, e / np.sqrt(np.where(checked, variance, 1.0)), 0.0)
-    for name in source.problem.opposites:
+    for name in source.problem.swing_measurements:
         rows = [k for k, (x, _) in enumerate(source.noisy) if x == name]
         covariance = F[:, rows] @ V[:, :, rows]
         size, axes = np.linalg.eigh(0.5 * (covariance + covariance.swapaxes(1, 2)))

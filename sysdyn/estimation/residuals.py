@@ -17,7 +17,7 @@ from sysdyn.estimation.process_model import BIASES
 from sysdyn.estimation.program_cache import CachedElimination
 from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 from sysdyn.measurements.constraints import LoopJoint
-from sysdyn.measurements.input_names import NOISE, SWITCH, VALUE, Holder, group_of, value_group
+from sysdyn.measurements.input_names import NOISE, SWITCH, VALUE, InputName, group_of, value_group
 from sysdyn.measurements.known_quantities import ExternalWrench
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
@@ -364,7 +364,7 @@ class DynamicsResiduals:
         return inputs
 
     @cached_property
-    def _owners(self) -> dict[str, Holder]:
+    def _owners(self) -> dict[str, InputName]:
         """Role and measurement of each input that is not the state."""
         return {name: group_of(name) for name in self.problem.inputs if name not in ("q", "qd", "qdd")}
 

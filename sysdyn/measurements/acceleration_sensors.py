@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.bias_models import Drift
+from sysdyn.measurements.bias_models import BiasModel
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, FrameRef, Names
-from sysdyn.measurements.sensor import FrameSensor, ReferencedSensor, diagonal, linear, turned_axes
+from sysdyn.measurements.sensor import FrameSensor, ReferencedSensor, diagonal, linear, output_axes
 from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.se3 import X_inverse, cross
 
@@ -27,7 +27,7 @@ class FrameAcceleration(FrameSensor):
 
     def __init__(
         self, frame: FrameRef, components: Names = "all", classical: bool = True, gravity: bool = False,
-        reference: str = "local", name: str | None = None, noise=None, bias: Drift | None = None,
+        reference: str = "local", name: str | None = None, noise=None, bias: BiasModel | None = None,
     ):  # fmt: skip
         self.classical, self.gravity = classical, gravity
         if classical and reference == "space":
@@ -45,7 +45,7 @@ class FrameAcceleration(FrameSensor):
         if self.reference == "space":
             X = ctx.X0(self.frame)
             return X_inverse(X), X
-        R, E = turned_axes(ctx, self.frame, self.reference)
+        R, E = output_axes(ctx, self.frame, self.reference)
         return diagonal(R), diagonal(E)
 
 
@@ -63,7 +63,7 @@ class Accelerometer(ReferencedSensor):
         return {key: block[3:] for key, block in blocks.items()}, bias[3:]
 
     def axes(self, ctx):
-        return turned_axes(ctx, self.frame, self.reference)
+        return output_axes(ctx, self.frame, self.reference)
 
 
 class AngularAccelerometer(ReferencedSensor):
@@ -77,7 +77,7 @@ class AngularAccelerometer(ReferencedSensor):
         return {key: block[:3] for key, block in blocks.items()}, bias[:3]
 
     def axes(self, ctx):
-        return turned_axes(ctx, self.frame, self.reference)
+        return output_axes(ctx, self.frame, self.reference)
 
 
 # ---- shared equations ----------------------------------------------------------------------------------------------

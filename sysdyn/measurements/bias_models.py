@@ -17,19 +17,19 @@ from sysdyn.errors import InvalidInput
 from sysdyn.program.arrays import float_array, to_plain
 
 # Limits of standard deviations: products of variances with squares of lengths and masses stay within range (chosen).
-SMALLEST, LARGEST = 1e-60, 1e60
+STD_MIN, STD_MAX = 1e-60, 1e60
 # A number for all components, or one for each.
 Numbers: TypeAlias = float | tuple[float, ...]
 # Keys of the stored forms of biases.
 CONSTANT, WALK, START, MARKOV, TIME = "constant", "random_walk", "std", "gauss_markov", "time"
 
 
-class Drift(ABC):
+class BiasModel(ABC):
     """Base class of biases; numbers are one for all components of a measurement, or one for each."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Stored form, as `drift_of` takes it."""
+        """Stored form, as `bias_model_of` takes it."""
 
     @abstractmethod
     def densities(self, m: int) -> np.ndarray:
@@ -43,10 +43,10 @@ class Drift(ABC):
     def deviations(self, m: int) -> np.ndarray:
         """(m,) prior standard deviation of the bias at the start [unit]; infinite if nothing is known of it."""
 
-    def part(self, kept: Sequence[int]) -> Drift:
-        """The bias of the components with these numbers alone."""
-        numbers = {key: x if isinstance(x, float) else [x[k] for k in kept] for key, x in self.describe().items()}
-        return _from_stored("a part", numbers)
+    def select(self, numbers: Sequence[int]) -> BiasModel:
+        """The bias of the components with these numbers alone, in their order."""
+        some = {key: x if isinstance(x, float) else [x[k] for k in numbers] for key, x in self.describe().items()}
+        return _from_stored("a selection", some)
 
     def check(self, name: str, m: int) -> None:
         """Raise InvalidInput unless there is one number, or one for each of the m components of the measurement."""
@@ -59,7 +59,7 @@ class Drift(ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Drift):
+class Constant(BiasModel):
     """A bias that is unknown and stays the same: β ~ N(0, std²) at the first instant.
 
     std: prior standard deviation, in the unit of the measurement; one for all its components, or (m,) one for each.
@@ -82,7 +82,7 @@ class Constant(Drift):
 
 
 @dataclass(frozen=True)
-class RandomWalk(Drift):
+class RandomWalk(BiasModel):
     """A bias that drifts: β(t + Δ) − β(t) ~ N(0, density² Δ), β ~ N(0, std²) at the first instant.
 
     density: of the walk, in the unit of the measurement by √s: after T seconds it has moved by density √T. std: prior
@@ -109,7 +109,7 @@ class RandomWalk(Drift):
 
 
 @dataclass(frozen=True)
-class GaussMarkov(Drift):
+class GaussMarkov(BiasModel):
     """An error that lasts for a while: β ~ N(0, std²) at each instant, correlated by exp(−Δ/time) over Δ.
 
     White noise says that a thousand readings are wrong by a thousand errors; those of a soft foot, a hysteresis or a
@@ -140,9 +140,9 @@ class GaussMarkov(Drift):
         return np.array(np.broadcast_to(self.std, m), dtype=float)
 
 
-def drift_of(name: str, bias: object) -> Drift | None:
+def bias_model_of(name: str, bias: object) -> BiasModel | None:
     """The bias of the measurement `name` out of bias=: one, its stored form, or None. Raises InvalidInput."""
-    if bias is None or isinstance(bias, Drift):
+    if bias is None or isinstance(bias, BiasModel):
         return bias
     if isinstance(bias, Mapping):
         return _from_stored(repr(name), bias)
@@ -153,12 +153,7 @@ def drift_of(name: str, bias: object) -> Drift | None:
     )
 
 
-def drift_part(drift: Drift | None, kept: Sequence[int]) -> Drift | None:
-    """The bias restricted to these components, in their order."""
-    return None if drift is None else drift.part(kept)
-
-
-def _from_stored(what: str, data: Mapping[Any, Any]) -> Drift:
+def _from_stored(what: str, data: Mapping[Any, Any]) -> BiasModel:
     keys = set(data)
     if keys == {CONSTANT}:
         return Constant(data[CONSTANT])
@@ -182,10 +177,10 @@ def _positive(what: str, value: Any) -> Numbers:
         ) from None
     if x.ndim > 1 or not x.size:
         raise InvalidInput(f"the {what} has shape {x.shape}: one number, or one for each component, is needed")
-    wrong = x[~((x >= SMALLEST) & (x <= LARGEST))]
+    wrong = x[~((x >= STD_MIN) & (x <= STD_MAX))]
     if wrong.size:
         raise InvalidInput(
-            f"the {what} is {wrong.flat[0]:g}: it must be positive and finite ({SMALLEST:g} to {LARGEST:g}); without a "
+            f"the {what} is {wrong.flat[0]:g}: it must be positive and finite ({STD_MIN:g} to {STD_MAX:g}); without a "
             "bias leave out bias="
         )
     return float(x) if x.ndim == 0 else tuple(x.tolist())

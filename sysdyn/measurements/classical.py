@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysdyn.errors import IgnoredWarning, InvalidInput, check_among, few, warn
-from sysdyn.measurements.constraints import Contact, ContactWrench, JointCoupling, closures, pushing
+from sysdyn.measurements.constraints import Contact, ContactWrench, JointCoupling, as_contact_wrench, closures
 from sysdyn.measurements.known_quantities import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.measurements.linear import MotorTorque
 from sysdyn.measurements.measurement import Measurement
@@ -46,7 +46,7 @@ def inverse_dynamics(model: Model, contacts: Sequence[ContactWrench | Contact] =
         )
     couplings = [m for m in closures(model) if isinstance(m, JointCoupling)]
     independent = tuple(x for x in model.joint_names if x not in model.followers) if couplings else "all"
-    wrenches = [pushing(m, model) for m in contacts]
+    wrenches = [as_contact_wrench(m, model) for m in contacts]
     floating = [name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv == 6]
     if wrenches and not floating:
         raise InvalidInput(

@@ -12,7 +12,6 @@ J. Baumgarte, Stabilization of constraints and integrals of motion in dynamical 
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Collection, Sequence
 from typing import Any, Self
@@ -21,10 +20,18 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName, check_among
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
-from sysdyn.measurements.bias_models import Drift
+from sysdyn.measurements.bias_models import BiasModel
 from sysdyn.measurements.linear import numbers, zeros
-from sysdyn.measurements.measurement import Constraint, Context, FrameRef, find_frame, moving_frame
-from sysdyn.measurements.sensor import FrameSensor, Sensor, diagonal, identity, linear, placed, wrench_axes
+from sysdyn.measurements.measurement import (
+    Constraint,
+    Context,
+    FrameRef,
+    changed,
+    find_frame,
+    moving_frame,
+    select_noise,
+)
+from sysdyn.measurements.sensor import FrameSensor, Sensor, checked_frame, diagonal, identity, linear, wrench_axes
 from sysdyn.model import Frame, Model
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.kinematics import path
@@ -67,7 +74,7 @@ _ROLLING = (
 Stabilise = float | Sequence[float] | None
 
 
-class Stabilised(Constraint):
+class Stabilised(Constraint, listed=False):
     """A constraint that can take out the error of its position. Subclasses give `error`, and call `stabilised`."""
 
     stabilise: tuple[float, float] | None = None  # (ω, ζ)
@@ -76,12 +83,12 @@ class Stabilised(Constraint):
         """Error of the position and its rate (e, ė), with an entry for each component."""
         raise NotImplementedError
 
-    def stabilised(self, ctx: Context, bias: np.ndarray) -> np.ndarray:
-        """bias + 2 ζ ω ė + ω² e."""
+    def stabilised(self, ctx: Context, bias: np.ndarray, places: Sequence[int] | slice = slice(None)) -> np.ndarray:
+        """bias + 2 ζ ω ė + ω² e; bias: of the components of `error` at these places."""
         if self.stabilise is None:
             return bias
         (omega, zeta), (e, rate) = self.stabilise, self.error(ctx)
-        return bias + 2.0 * zeta * omega * rate + omega**2 * e
+        return bias + 2.0 * zeta * omega * rate[places] + omega**2 * e[places]
 
     def _take(self, stabilise: Stabilise) -> None:
         if stabilise is not None:
@@ -91,28 +98,24 @@ class Stabilised(Constraint):
         return {} if self.stabilise is None else {"stabilise": list(self.stabilise)}
 
 
-class FrameConstraint(Stabilised):
-    """A constraint whose wrench has some of the six components at one point, in the axes of `frame` or of the world."""
+class FrameConstraint(Stabilised, Sensor, listed=False):
+    """A constraint whose wrench has some of the six components at one point, in the axes of `frame` or of the world.
 
-    chosen: tuple[str, ...]
+    held: numbers of the six components that it constrains; `selection` are those that have an equation.
+    """
+
     frame: FrameRef
-    reference: str
-    divisible = False
-    kept: tuple[int, ...] | None = None  # numbers of the components that are equations; None for all
+    selectable = False
+    held: tuple[int, ...]
 
-    def loosened(self, kept: Sequence[int]) -> Self:
-        """The same wrench, but equations of the components with these numbers alone: others are known to follow."""
-        rest = copy.copy(self)
-        rest.kept, rest.units = tuple(kept), tuple(self.units[k] for k in kept)
-        return rest
+    def select(self, numbers: Sequence[int]) -> Self:
+        """The constraint of the components with these numbers alone: the wrench has no others, either."""
+        selection = tuple(self.numbers[k] for k in numbers)
+        return changed(self, selection=selection, held=selection, noise=select_noise(self.noise, numbers))
 
-    def components(self, model: Model) -> tuple[str, ...]:
-        found = super().components(model)
-        return found if self.kept is None else tuple(found[k] for k in self.kept)
-
-    def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
-        found = dict(super().rows(ctx))
-        return found if self.kept is None else {key: block[list(self.kept)] for key, block in found.items()}
+    def without_redundant_rows(self, numbers: Sequence[int]) -> Self:
+        """The same wrench, but equations of the components with these numbers alone, from which the others follow."""
+        return changed(self, selection=tuple(self.numbers[k] for k in numbers))
 
     @property
     def places(self) -> tuple[FrameRef, ...]:
@@ -120,29 +123,21 @@ class FrameConstraint(Stabilised):
         return (self.frame,)
 
     def wrench(self, model: Model) -> tuple[str, ...]:
-        return tuple(WRENCH[k] for k in self._numbers)
+        return tuple(WRENCH[k] for k in self.held)
 
     def loads(self, ctx: Context) -> dict[str, np.ndarray]:
-        return {body: block.T for (_, body), block in super().rows(ctx).items()}
+        return {body: block.T for (_, body), block in self.rows_of(ctx, self.held).items()}
 
     def bias(self, ctx: Context) -> np.ndarray:
-        found = self.stabilised(ctx, super().bias(ctx))
-        return found if self.kept is None else found[list(self.kept)]
+        return self.stabilised(ctx, super().bias(ctx), [self.held.index(k) for k in self.numbers])
 
-    def _stored_gains(self) -> dict:
-        return super()._stored_gains() | ({} if self.kept is None else {"kept": list(self.kept)})
-
-    def solved_form(self, ctx: Context):
+    def simplified_rows(self, ctx: Context):
         """The equations unchanged: rows and wrench are in the same axes, so that the matrix they leave is symmetric."""
         return self.rows(ctx), self.bias(ctx), None
 
-    def identity(self) -> None:
-        """None: the held components are the kind of a constraint."""
-        return None
-
     def _angles(self, R: np.ndarray) -> np.ndarray:
         """Angles (3,) about the held axes by which R (3, 3) turns, as sines."""
-        free = [k for k, c in enumerate(ACCELERATION[:3]) if c not in self.chosen]
+        free = [k for k in range(3) if k not in self.held]
         if len(free) == 1:  # however far it has turned about the axis that is free, another tilts that axis
             (k,) = free
             return cross(np.eye(3).astype(object)[k], R[:, k])
@@ -150,7 +145,7 @@ class FrameConstraint(Stabilised):
 
     def cosine(self, ctx: Context) -> Any:
         """Cosine of the rotation error, whose sines are in `error`."""
-        R, free = self._attitude(ctx), [k for k, c in enumerate(ACCELERATION[:3]) if c not in self.chosen]
+        R, free = self._attitude(ctx), [k for k in range(3) if k not in self.held]
         if len(free) == 1:
             return R[free[0], free[0]]
         if not free:
@@ -165,7 +160,7 @@ class FrameConstraint(Stabilised):
     def spread(self, w: np.ndarray) -> np.ndarray:
         """All six components (…, 6) of the wrench: w, and zero for the others."""
         full = np.zeros((*w.shape[:-1], 6))
-        full[..., self._numbers] = w
+        full[..., list(self.held)] = w
         return full
 
     def implausible(self, model: Model) -> str | None:
@@ -180,10 +175,6 @@ class FrameConstraint(Stabilised):
                     f"all links of the robot together are {size:.3g} m long: is its place in metres?"
                 )
         return None
-
-    @property
-    def _numbers(self) -> list[int]:
-        return [ACCELERATION.index(c) for c in self.chosen]
 
 
 def _radius(I: np.ndarray) -> float:
@@ -216,7 +207,7 @@ class Contact(FrameConstraint, FrameAcceleration):
     """
 
     references = ("local", "world")
-    implied = ("components", "classical", "gravity")
+    derived_arguments = ("classical", "gravity")
     at: np.ndarray | None = None
 
     def __init__(
@@ -225,9 +216,10 @@ class Contact(FrameConstraint, FrameAcceleration):
     ):  # fmt: skip
         self.kind = kind if isinstance(kind, str) else tuple(kind)
         held = _named("kind of a Contact", kind, CONTACTS)
-        name = name or f"Contact({placed(frame, 'Contact')[1]})"
+        name = name or f"Contact({checked_frame(frame, 'Contact')[1]})"
         check_among(f"reference of {name!r}:", reference, self.references)
         super().__init__(frame, held, reference=reference, name=name)
+        self.held = tuple(self.numbers)
         self._take(stabilise)
         if at is not None:
             self.at = checked_pose(f"pose at={at!r} of {name!r}", at)
@@ -252,7 +244,8 @@ class Contact(FrameConstraint, FrameAcceleration):
             slid = ctx.p(self.frame) - self.at[:3, 3].astype(object)
             e[:3] = self._angles(self._attitude(ctx)) if world else -self._angles(self._attitude(ctx))
             e[3:] = slid if world else R.T @ slid
-        return e[self._numbers], (diagonal(R) @ v if world else v)[self._numbers]
+        held = list(self.held)
+        return e[held], (diagonal(R) @ v if world else v)[held]
 
     def _attitude(self, ctx: Context) -> np.ndarray:
         if self.at is None:
@@ -285,14 +278,13 @@ class ContactWrench(FrameConstraint, FrameSensor):
 
     scalars = WRENCH
     references = ("local", "world")
-    implied = ("components",)
     optional = prior = True
 
     def __init__(
         self, frame: FrameRef, kind: ConstraintKind = "fixed", reference: str = "local", name: str | None = None,
-        noise: Any = None, bias: Drift | None = None,
+        noise: Any = None, bias: BiasModel | None = None,
     ):  # fmt: skip
-        name = name or f"ContactWrench({placed(frame, 'ContactWrench')[1]})"
+        name = name or f"ContactWrench({checked_frame(frame, 'ContactWrench')[1]})"
         if noise is None:
             raise ProblemError(
                 f"{name!r} needs noise=, the size [N m, N] that its components are expected to have; "
@@ -302,15 +294,16 @@ class ContactWrench(FrameConstraint, FrameSensor):
         single = isinstance(kind, str) and kind in WRENCH
         exerted = (kind,) if single else _named("kind of a ContactWrench", kind, kinds)
         super().__init__(frame, exerted, name, noise, bias, reference=reference)
+        self.held = tuple(self.numbers)
 
     def wrench(self, model: Model) -> tuple[str, ...]:
         return self.chosen
 
     def loads(self, ctx: Context) -> dict[str, np.ndarray]:
-        return {ctx.body(self.frame): wrench_axes(ctx, self.frame, self.reference)[1][:, self._numbers]}
+        return {ctx.body(self.frame): wrench_axes(ctx, self.frame, self.reference)[1][:, list(self.held)]}
 
     def equations(self, ctx):
-        block = identity(len(self.scalars))[:, self._numbers]
+        block = identity(len(self.scalars))[:, list(self.held)]
         return {(WRENCHES.name, self.name): block}, zeros(len(self.scalars))
 
     def bias(self, ctx: Context) -> np.ndarray:
@@ -319,12 +312,8 @@ class ContactWrench(FrameConstraint, FrameSensor):
     def describe(self, model: Model | None = None) -> dict:
         return super().describe(model) | {"kind": list(self.chosen)}
 
-    @property
-    def _numbers(self) -> list[int]:
-        return self._places
 
-
-class LoopJoint(FrameConstraint, Sensor):
+class LoopJoint(FrameConstraint):
     """A joint that closes a kinematic loop between two frames, with an unknown wrench of its own.
 
     The place and the attitude of frame_b as seen from frame_a move as the joint lets them. Known are the second
@@ -345,7 +334,6 @@ class LoopJoint(FrameConstraint, Sensor):
 
     scalars = ACCELERATION
     references = ("local",)
-    implied = ("components",)
     optional = True
 
     def __init__(
@@ -357,10 +345,11 @@ class LoopJoint(FrameConstraint, Sensor):
         check_among("axis of a LoopJoint:", axis, AXES)
         joints = {x: [c for c in ACCELERATION if c not in _free(x, axis)] for x in LOOPS}
         held = _named("kind of a LoopJoint", kind, joints)
-        self.frame, label_a = placed(frame_a, "LoopJoint")
-        self.frame_b, label_b = placed(frame_b, "LoopJoint")
+        self.frame, label_a = checked_frame(frame_a, "LoopJoint")
+        self.frame_b, label_b = checked_frame(frame_b, "LoopJoint")
         name = name or f"LoopJoint({label_a},{label_b})"
         super().__init__(name, held, name, None, frame_a=self.frame, frame_b=self.frame_b)
+        self.held = tuple(self.numbers)
         self._take(stabilise)
 
     @property
@@ -400,7 +389,8 @@ class LoopJoint(FrameConstraint, Sensor):
         E, lever, v_a, v_b = self._moving(ctx)
         e = np.concatenate([self._angles(E), unskew(lever)])
         rate = np.concatenate([v_b[:3] - v_a[:3], v_b[3:] - v_a[3:] - lever @ -v_a[:3]])
-        return e[self._numbers], rate[self._numbers]
+        held = list(self.held)
+        return e[held], rate[held]
 
     def _attitude(self, ctx: Context) -> np.ndarray:
         return ctx.between(self.frame, self.frame_b)[0]
@@ -503,12 +493,6 @@ class JointCoupling(Stabilised):
         return f"<{self.name}: {self.coupling}>"
 
 
-# Constraints by the name of their class.
-CONSTRAINTS: dict[str, type[Constraint]] = {
-    cls.__name__: cls for cls in (Contact, ContactWrench, LoopJoint, JointCoupling)
-}
-
-
 def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:
     """Constraints that a robot file declares beside the tree: JointCoupling of coupled joints, LoopJoint of loops.
 
@@ -521,7 +505,7 @@ def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:
     ]  # fmt: skip
 
 
-def pushing(contact: Contact | ContactWrench, model: Model) -> ContactWrench:
+def as_contact_wrench(contact: Contact | ContactWrench, model: Model) -> ContactWrench:
     """The wrench of a contact whose motion is told by something else; of a Contact its noise is the robot's weight.
 
     Raises InvalidInput for something else.
@@ -536,9 +520,8 @@ def pushing(contact: Contact | ContactWrench, model: Model) -> ContactWrench:
 
 def stabilised(constraint: Stabilised, stabilise: Stabilise) -> Stabilised:
     """The constraint with another decay of its errors; stabilise: as of these classes. Raises InvalidInput."""
-    changed = copy.copy(constraint)
-    changed.stabilise = None if stabilise is None else _oscillator(constraint.name, stabilise)
-    return changed
+    gains = None if stabilise is None else _oscillator(constraint.name, stabilise)
+    return changed(constraint, stabilise=gains)
 
 
 def _named(what: str, kind: ConstraintKind, kinds) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Switches of stances, row by row of a log: by conditions on what is measured, once they have settled; opposites."""
+"""Contact schedule along a log: switches of stances by conditions on measured values, and of swing measurements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Standing:
     """
 
     def __init__(self, problem: Problem):
-        self._conditions, self._opposites = problem.conditions, problem.opposites
+        self._conditions, self._opposites = problem.conditions, problem.swing_measurements
         self._groups = {**problem.values, **problem.state_values}
         self._labels = {name: group.labels for name, group in self._groups.items()}
         self._held: dict[str, np.ndarray] = {}

@@ -27,7 +27,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName, check_among
 from sysdyn.measurements.acceleration_sensors import Accelerometer
-from sysdyn.measurements.bias_models import Drift
+from sysdyn.measurements.bias_models import BiasModel
 from sysdyn.measurements.measurement import Measurement, Names
 from sysdyn.measurements.state_sensors import (
     Direction,
@@ -75,7 +75,7 @@ def declared_sensors(model: Model) -> dict[str, DeclaredSensor]:
 
 def sensor(
     model: Model, name: str, components: Names = "all", noise=None, reference: str | None = None,
-    bias: Drift | None = None, measures: str | None = None,
+    bias: BiasModel | None = None, measures: str | None = None,
 ) -> Measurement:  # fmt: skip
     """The declared sensor of this name as a measurement of the same name; components, noise, …, bias: of its class.
 

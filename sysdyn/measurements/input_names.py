@@ -29,7 +29,7 @@ GRAVITY = "gravity"
 ROLES = (VALUE, NOISE, SWITCH, INERTIA, ARMATURE, TANGENTS, COTANGENTS)
 
 
-class Holder(NamedTuple):
+class InputName(NamedTuple):
     """Role of a group and the name of its owner; the role is empty for quantities, the state and gravity."""
 
     role: str
@@ -39,25 +39,25 @@ class Holder(NamedTuple):
         return f"{self.role}:{self.name}" if self.role else self.name
 
 
-def group_of(text: str) -> Holder:
+def group_of(text: str) -> InputName:
     """Role and name of the group with this text."""
     role, colon, name = text.partition(":")
-    return Holder(role, name) if colon and role in ROLES else Holder("", text)
+    return InputName(role, name) if colon and role in ROLES else InputName("", text)
 
 
 def value_group(measurement: str) -> str:
     """The group of the value of a measurement."""
-    return str(Holder(VALUE, measurement))
+    return str(InputName(VALUE, measurement))
 
 
 def noise_group(measurement: str) -> str:
     """The group of the numbers of a measurement's covariance."""
-    return str(Holder(NOISE, measurement))
+    return str(InputName(NOISE, measurement))
 
 
 def switch_group(measurement: str) -> str:
     """The group of the switches of a measurement's components."""
-    return str(Holder(SWITCH, measurement))
+    return str(InputName(SWITCH, measurement))
 
 
 def label_of(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput, check_among
-from sysdyn.measurements.bias_models import Drift, drift_of
+from sysdyn.measurements.bias_models import BiasModel, bias_model_of
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
 from sysdyn.model.closures import friction_torque
@@ -22,20 +22,26 @@ from sysdyn.program.groups import slices
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
 
 
-class _LinearMeasurement(Measurement):
+class _LinearMeasurement(Measurement, listed=False):
     """Combination Σ C x + bias, with blocks {(quantity, name): C} that subclasses give for a model.
 
     bias: numbers, a function, or unknown over a log as `drift` is: a Constant or a RandomWalk.
     """
 
     def __init__(
-        self, name: str, noise, bias, components: Sequence[str], units: Sequence[str] | str, drift: Drift | None = None
+        self,
+        name: str,
+        noise,
+        bias,
+        components: Sequence[str],
+        units: Sequence[str] | str,
+        drift: BiasModel | None = None,
     ):
-        if isinstance(bias, (Drift, Mapping)):
+        if isinstance(bias, (BiasModel, Mapping)):
             if drift is not None:
                 raise InvalidInput(f"the bias of {name!r} is given twice, by bias= and by drift=")
-            bias, drift = None, drift_of(name, bias)
-        self.name, self.noise, self.drift = name, noise, drift_of(name, drift)
+            bias, drift = None, bias_model_of(name, bias)
+        self.name, self.noise, self.drift = name, noise, bias_model_of(name, drift)
         self.chosen = (components,) if isinstance(components, str) else tuple(components)
         m = len(self.chosen)
         for k, component in enumerate(self.chosen):
@@ -109,7 +115,7 @@ class Linear(_LinearMeasurement):
 
     def __init__(
         self, blocks: Mapping[tuple[str, str], Any], bias=None, components: Sequence[str] | None = None,
-        name: str = "Linear", units: Sequence[str] | str = "", noise=None, drift: Drift | None = None,
+        name: str = "Linear", units: Sequence[str] | str = "", noise=None, drift: BiasModel | None = None,
     ):  # fmt: skip
         if not isinstance(blocks, Mapping) or not blocks:
             raise InvalidInput(f"{name!r} needs blocks by (quantity, name), such as {{('tau', 'l_knee'): [[1.0]]}}")
@@ -121,7 +127,7 @@ class Linear(_LinearMeasurement):
             self.blocks[key] = C if callable(C) else numbers(f"block {key} of {name!r}", C, (None, None))
         if components is None:
             sizes = [len(C) for C in self.blocks.values() if isinstance(C, np.ndarray)]
-            if not sizes and bias is not None and not (callable(bias) or isinstance(bias, (Drift, Mapping))):
+            if not sizes and bias is not None and not (callable(bias) or isinstance(bias, (BiasModel, Mapping))):
                 sizes = [np.size(bias)]
             if not sizes:
                 raise InvalidInput(f"{name!r} has functions only: name its equations with components=[…]")
@@ -163,7 +169,7 @@ class MotorTorque(_LinearMeasurement):
     def __init__(
         self, joints: str | Sequence[str], matrix=None, bias=None, components: Sequence[str] | None = None,
         name: str | None = None, noise=None, passive: bool = False, slip: float = COULOMB_VELOCITY,
-        optional: bool = False, drift: Drift | None = None,
+        optional: bool = False, drift: BiasModel | None = None,
     ):  # fmt: skip
         self.joints = (joints,) if isinstance(joints, str) else tuple(joints)
         name = name or f"MotorTorque({','.join(self.joints)})"

@@ -11,12 +11,12 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.bias_models import Drift, drift_part
+from sysdyn.measurements.bias_models import BiasModel
 from sysdyn.model import Frame, Model
 from sysdyn.model.kinematics import frame_placement, joint_transforms, path, velocities
 from sysdyn.model.quantities import QUANTITY
@@ -169,8 +169,10 @@ class Measurement:
 
     Subclasses give `name`, `rows(ctx) → {(quantity, owner name): (m, size) block}`, `bias(ctx) → (m,)` (default
     zero), and `components(model) → m names`; `noise` is None for an exact equation. optional: the value is zero if
-    none is handed in. A measurement that can be stored gives `describe()`; a `divisible` one, some of whose components
-    can be measured without the others, gives `part(kept)`, with noise or without.
+    none is handed in. A measurement that can be stored gives `describe()`.
+
+    selection: numbers of its components among all that it could have; None for all. A `selectable` one can be measured
+    in part, with noise or without: see `select`.
 
     quantity: the quantity whose components it states directly; empty for combinations. units: unit of each component,
     or the units that they may have. drift: its unknown bias over a log; None for none.
@@ -191,9 +193,18 @@ class Measurement:
     unless: str | None = None
     quantity: str = ""
     units: tuple[str, ...] = ()
-    divisible: bool = False
-    drift: Drift | None = None
+    selectable: bool = False
+    selection: tuple[int, ...] | None = None
+    drift: BiasModel | None = None
     of_state: bool = False
+    kinds: ClassVar[dict[str, type[Measurement]]] = {}  # classes by name, for problem files and stored problems
+
+    def __init_subclass__(cls, listed: bool = True, **keywords: Any) -> None:
+        """Register the class by its name, unless it is a base class or a class of sysdyn has the name."""
+        super().__init_subclass__(**keywords)
+        namesake = Measurement.kinds.get(cls.__name__)
+        if listed and (namesake is None or _package(cls) == "sysdyn" or _package(namesake) != "sysdyn"):
+            Measurement.kinds[cls.__name__] = cls
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         """Raises InvalidInput for arguments whose types do not match the annotations of the class."""
@@ -236,17 +247,27 @@ class Measurement:
         """Unit of each component."""
         return self.units
 
-    def part(self, kept: Sequence[int]) -> Measurement:
-        """The measurement of the components with these numbers alone, with its name and their noise."""
-        if self.noise is not None or self.of_state or isinstance(self, Constraint):
-            raise InvalidInput(f"measurement {self.name!r} has no part: its components are measured together")
-        return Part(self, kept)
+    def select(self, numbers: Sequence[int]) -> Measurement:
+        """The measurement of the components with these numbers alone, with its name, and their noise and bias.
+
+        Raises InvalidInput if its components are measured together.
+        """
+        if not self.selectable:
+            if self.noise is not None or self.of_state or isinstance(self, Constraint):
+                raise InvalidInput(f"{self.name!r} cannot be divided: its components are measured together")
+            return Part(self, numbers)
+        drift = None if self.drift is None else self.drift.select(numbers)
+        all_numbers = range(max(numbers, default=-1) + 1) if self.selection is None else self.selection
+        selection = tuple(all_numbers[k] for k in numbers)
+        return changed(self, selection=selection, noise=select_noise(self.noise, numbers), drift=drift)
 
     def identity(self) -> str | None:
-        """Text shared by measurements that differ in name, components and noise alone; None unless `divisible`."""
+        """Text shared by measurements that differ in name, components and noise alone; None unless `selectable`."""
         return None
 
-    def solved_form(self, ctx: Context) -> tuple[Mapping[tuple[str, str], np.ndarray], np.ndarray, np.ndarray | None]:
+    def simplified_rows(
+        self, ctx: Context
+    ) -> tuple[Mapping[tuple[str, str], np.ndarray], np.ndarray, np.ndarray | None]:
         """Simpler equations (T rows, T bias, T) with an invertible T (m, m): T Σ block · x + T bias = T y.
 
         None for T = 1. It turns values instead of unknowns, so that fewer coefficients (and pivots) depend on q.
@@ -261,41 +282,54 @@ class Measurement:
         return None
 
 
-class Part(Measurement):
-    """Some of the equations of an exact measurement, under its name. kept: numbers of its components."""
+class Part(Measurement, listed=False):
+    """Some of the equations of an exact measurement whose class gives all rows at once, such as a custom one."""
 
-    def __init__(self, whole: Measurement, kept: Sequence[int]):
-        self.whole, self.kept, self.name = whole, list(kept), whole.name
-        self.optional, self.drift = whole.optional, drift_part(whole.drift, kept)
+    selection: tuple[int, ...]
+
+    def __init__(self, whole: Measurement, selection: Sequence[int]):
+        self.whole, self.selection, self.name, self.optional = whole, tuple(selection), whole.name, whole.optional
+        self.drift = None if whole.drift is None else whole.drift.select(selection)
 
     def components(self, model: Model) -> tuple[str, ...]:
         names = self.whole.components(model)
-        return tuple(names[k] for k in self.kept)
+        return tuple(names[k] for k in self.selection)
 
     def component_units(self, model: Model) -> tuple[str, ...]:
         units = self.whole.component_units(model)  # none if nobody gave some
-        return tuple(units[k] for k in self.kept) if units else ()
+        return tuple(units[k] for k in self.selection) if units else ()
 
     def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
-        return {place: np.asarray(block)[self.kept] for place, block in self.whole.rows(ctx).items()}
+        return {place: np.asarray(block)[list(self.selection)] for place, block in self.whole.rows(ctx).items()}
 
     def bias(self, ctx: Context) -> np.ndarray:
-        return np.asarray(self.whole.bias(ctx))[self.kept]
+        return np.asarray(self.whole.bias(ctx))[list(self.selection)]
 
     def describe(self, model: Model | None = None) -> dict | None:
-        whole = self.whole.describe(model)
-        return whole and {"type": "Part", "name": self.name, "whole": whole, "kept": self.kept}
+        return self.whole.describe(model)
 
     def __repr__(self) -> str:
         return f"<some of {self.whole!r}>"
 
 
-def changed(m: Measurement, **attributes: Any) -> Measurement:
+M = TypeVar("M", bound=Measurement)
+
+
+def changed(m: M, **attributes: Any) -> M:
     """A copy of the measurement with other values of attributes."""
     copied = copy.copy(m)
-    for name, value in attributes.items():
-        object.__setattr__(copied, name, value)  # raw ones are frozen
+    vars(copied).update(attributes)
     return copied
+
+
+def select_noise(noise: Any, numbers: Sequence[int]) -> Any:
+    """The declared noise of the components with these numbers, in their order."""
+    x = np.asarray(noise)
+    return noise if noise is None or x.ndim == 0 else x[np.ix_(*[list(numbers)] * x.ndim)]
+
+
+def _package(cls: type) -> str:
+    return cls.__module__.partition(".")[0]
 
 
 # An output of a solver: a quantity by its name, or a measurement for its value at the solution.
@@ -307,7 +341,7 @@ def output_name(output: Output) -> str:
     return output if isinstance(output, str) else output.name
 
 
-class Constraint(Measurement):
+class Constraint(Measurement, listed=False):
     """A measurement that brings unknowns of its own: the wrench that keeps a motion to its known components.
 
     Subclasses give `wrench(model) → names of the components of w` and `loads(ctx) → {body name: (6, size of w)}`: the

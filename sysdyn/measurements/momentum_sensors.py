@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.bias_models import Drift
+from sysdyn.measurements.bias_models import BiasModel
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Names
 from sysdyn.measurements.sensor import Sensor, diagonal, identity, linear, net_force
@@ -20,7 +20,7 @@ from sysdyn.model.se3 import cross, rotation, skew, unskew
 # ---- the robot as a whole ------------------------------------------------------------------------------------------
 
 
-class _Subtree(Sensor):
+class _Subtree(Sensor, listed=False):
     """A sum over the bodies that `root` carries, itself among them; None for the whole robot.
 
     reference "world", or "local": the axes of the root body.
@@ -30,7 +30,7 @@ class _Subtree(Sensor):
 
     def __init__(
         self, root: str | None = None, components: Names = "all", gravity: bool = False, reference: str = "world",
-        name: str | None = None, noise=None, bias: Drift | None = None,
+        name: str | None = None, noise=None, bias: BiasModel | None = None,
     ):  # fmt: skip
         self.root, self.gravity = root, gravity
         super().__init__(root or "all", components, name, noise, bias, root=root, gravity=gravity, reference=reference)

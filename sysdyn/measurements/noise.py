@@ -6,13 +6,12 @@ standard deviation for all its components, one for each, or a covariance matrix;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
-from sysdyn.measurements.bias_models import LARGEST, SMALLEST, Drift, drift_of
+from sysdyn.measurements.bias_models import STD_MAX, STD_MIN, BiasModel, bias_model_of
 from sysdyn.measurements.input_names import noise_group
 from sysdyn.measurements.measurement import Constraint, Measurement, Names, changed
 from sysdyn.measurements.variables import Layout
@@ -71,7 +70,7 @@ class Noise:
         inverse = np.linalg.inv(np.linalg.cholesky(self.matrix(self.declared)))
         return np.linalg.eigvalsh(inverse @ self.matrix(numbers) @ inverse.T)
 
-    def numbers(self, value, least: float = SMALLEST) -> np.ndarray:
+    def numbers(self, value, least: float = STD_MIN) -> np.ndarray:
         """Numbers (…, scalars) from a standard deviation, one for each component (…, m), or covariances (…, m, m).
 
         least: the least standard deviation; a call may hand in 0 for components of an independent noise, which are
@@ -103,11 +102,11 @@ class Noise:
 
 
 def _check_range(name: str, deviations: np.ndarray) -> None:
-    """Raise InvalidInput for standard deviations beyond SMALLEST or LARGEST."""
-    size = deviations[(deviations < SMALLEST) | (deviations > LARGEST)]
+    """Raise InvalidInput for standard deviations beyond STD_MIN or STD_MAX."""
+    size = deviations[(deviations < STD_MIN) | (deviations > STD_MAX)]
     if size.size:
         raise InvalidInput(
-            f"the noise of {name!r} has a standard deviation of {size.flat[0]:.3g}, but {SMALLEST:g} to {LARGEST:g} "
+            f"the noise of {name!r} has a standard deviation of {size.flat[0]:.3g}, but {STD_MIN:g} to {STD_MAX:g} "
             "are computed with: choose other units, or leave the measurement out or exact"
         )
 
@@ -153,13 +152,7 @@ def noise_of(m: Measurement, model: Model) -> Noise:
     return Noise(m.name, size, noise.full, noise.numbers(x))
 
 
-def noise_part(noise, kept: Sequence[int]):
-    """The declared noise restricted to these components, in their order."""
-    x = np.asarray(noise)
-    return noise if noise is None or x.ndim == 0 else x[np.ix_(*[list(kept)] * x.ndim)]
-
-
-def Prior(m: Measurement, name: str | None = None, bias: Drift | None = None) -> Measurement:
+def Prior(m: Measurement, name: str | None = None, bias: BiasModel | None = None) -> Measurement:
     """Turn a noisy measurement into a prior: an expectation of quantities before anything is measured.
 
     Parameters
@@ -193,8 +186,8 @@ def Prior(m: Measurement, name: str | None = None, bias: Drift | None = None) ->
     _check_noisy("Prior", m, name)
     if bias is not None and m.drift is not None:
         raise ProblemError(f"the bias of {m.name!r} is given twice: to it and to its Prior")
-    drift = m.drift if bias is None else drift_of(m.name, bias)
-    return changed(m, name=name or f"Prior({m.name})", drift=drift, prior=True, divisible=False)
+    drift = m.drift if bias is None else bias_model_of(m.name, bias)
+    return changed(m, name=name or f"Prior({m.name})", drift=drift, prior=True, selectable=False)
 
 
 def Switchable(m: Measurement, name: str | None = None, unless: str | None = None) -> Measurement:
@@ -241,7 +234,7 @@ def Switchable(m: Measurement, name: str | None = None, unless: str | None = Non
             f"unless of {name or m.name!r} is {unless!r}: the name of a Stance, for a measurement with noise that is "
             "no sensor of the state"
         )
-    return changed(m, name=name or m.name, unless=unless, switchable=True, divisible=False)
+    return changed(m, name=name or m.name, unless=unless, switchable=True, selectable=False)
 
 
 def _check_noisy(kind: str, m: Measurement, name: object) -> None:

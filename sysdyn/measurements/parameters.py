@@ -9,7 +9,7 @@ from dataclasses import fields
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements.input_names import ARMATURE, GRAVITY, INERTIA, Holder, group_of
+from sysdyn.measurements.input_names import ARMATURE, GRAVITY, INERTIA, InputName, group_of
 from sysdyn.model import Model
 from sysdyn.model.inertia import PARAMETER_UNITS, PARAMETERS, with_parameters
 from sysdyn.model.normal_form import inertial_parameters
@@ -18,7 +18,7 @@ from sysdyn.program.groups import Group
 from sysdyn.program.reproducible import exp, matmul, norm
 
 # Names of the parameters that can be inputs.
-KINDS = (GRAVITY, str(Holder(INERTIA, "BODY")), str(Holder(ARMATURE, "JOINT")))
+KINDS = (GRAVITY, str(InputName(INERTIA, "BODY")), str(InputName(ARMATURE, "JOINT")))
 
 
 def parameter(model: Model, name: str) -> Group:

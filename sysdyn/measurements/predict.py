@@ -1,4 +1,4 @@
-"""Values that sensors show during a known motion, with noise if wanted."""
+"""Predicted values of measurements during a known motion, exact or with random noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sysdyn.codegen import interpreter
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.problem import Problem
-from sysdyn.measurements.state_sensors import Stance, disturbed
+from sysdyn.measurements.state_sensors import Stance, with_errors
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
@@ -35,36 +35,59 @@ def predict(
     state_sensors: bool = False,
     **others: ArrayLike,
 ) -> dict[str, np.ndarray]:
-    """Values {name: (…, m)} of every measurement of `problem` during a known motion; of priors zero, their mean.
+    """Predict the value of every measurement of a problem during a known motion.
 
-    q (…, nq), qd, qdd (…, nv); fx (…, nb, 6) [N m, N] external wrenches on the bodies, in body coordinates, None for
-    none. seed: of the noise, drawn as declared for each measurement and state; None for exact values. state_sensors:
-    with the values of sensors of the state, which solvers of one state do not take; stances have none. others: further
-    quantities of the problem by name, zero if they are left out. Biases that are unknown over a log are left out.
-    τ, a and f follow by the recursive Newton-Euler algorithm (RBDA Table 5.1), and the values are Y d + b_Y. Handed to
-    a solver as y, they give the motion back if the problem is well posed and nothing is noisy. Raises InvalidInput.
+    Parameters
+    ----------
+    problem : Problem
+        The model and its measurements.
+    q : (…, nq) array
+        Positions, rad or m, and unit quaternions.
+    qd, qdd : (…, nv) array
+        Velocities and accelerations of the joints.
+    fx : (…, nb, 6) array, optional
+        External wrenches on the bodies, N m and N, in body coordinates; zero by default.
+    seed : int, optional
+        Seed of the noise, which is drawn as declared for each measurement and state. None for exact values.
+    state_sensors : bool
+        Predict the sensors of the state, too, except for stances. Solvers of one state do not take their values.
+    **others : array
+        Further quantities of the problem by name, zero by default.
+
+    Returns
+    -------
+    dict of str to (…, m) array
+        Values by the name of the measurement; of a prior zero, its mean. Biases that are unknown over a log are zero.
+
+    Raises
+    ------
+    InvalidInput
+        If an array has a wrong shape.
+
+    Notes
+    -----
+    τ, a and f follow by the recursive Newton-Euler algorithm (RBDA Table 5.1), and the values are Y d + b_Y. A solver
+    that takes them as y returns the same motion if the problem is well posed and nothing is noisy.
     """
     model = problem.model
-    values = motion_of(problem, q, qd, qdd, fx, bind_arguments("predict", problem.further, (), (), others))
-    lead = values["tau"].shape[:-1]
+    motion = motion_of(problem, q, qd, qdd, fx, bind_arguments("predict", problem.further, (), (), others))
+    lead = motion["tau"].shape[:-1]
     n = math.prod(lead)
-    d = {x: np.broadcast_to(y, (*lead, *QUANTITY[x].shape(model))).reshape(n, -1) for x, y in values.items()}
+    d = {x: np.broadcast_to(y, (*lead, *QUANTITY[x].shape(model))).reshape(n, -1) for x, y in motion.items()}
     state = {"q": model.normalise(np.asarray(q)), "qd": np.asarray(qd, dtype=float)}
     state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(n, x.shape[-1]) for name, x in state.items()}
-    exact, values = shown([m for m in problem.valued if not m.prior], model, state, d), {}
-    rng = None if seed is None else np.random.default_rng(seed)
-    for m in problem.valued:
-        noise = 0.0 if rng is None or m.noise is None else _drawn(m, problem, n, rng)
-        # the mean, whatever the motion; noise is drawn all the same, so that that of others does not depend on it
-        values[m.name] = np.zeros((n, len(m.components(model)))) if m.prior else exact[m.name] + noise
+    predicted = list(problem.valued)
     if state_sensors:
-        asked = [m for m in problem.state_sensors if not isinstance(m, Stance)]
-        for name, x in shown_state(asked, model, state).items():
-            m = next(m for m in asked if m.name == name)
-            values[name] = x if rng is None else disturbed(m, x, _drawn(m, problem, n, rng))
-            if m.prior:
-                values[name] = np.zeros_like(x)
-    return {name: x.reshape(*lead, x.shape[-1]) for name, x in values.items()}
+        predicted += [m for m in problem.state_sensors if not isinstance(m, Stance)]
+    exact, values = sensor_values([m for m in predicted if not m.prior], model, state, d), {}
+    rng = None if seed is None else np.random.default_rng(seed)
+    for m in predicted:
+        # noise of priors is drawn, too, so that the noise of other measurements does not depend on them
+        errors = None if rng is None or m.noise is None else _random_errors(m, problem, n, rng)
+        x = np.zeros((n, len(m.components(model)))) if m.prior else exact[m.name]
+        x = x if errors is None or m.prior else with_errors(m, x, errors)
+        values[m.name] = x.reshape(*lead, x.shape[-1])
+    return values
 
 
 def motion_of(
@@ -89,19 +112,23 @@ def motion_of(
     return {**values, "tau": motion.tau - torques, **further} if further else values
 
 
-def shown(
+def sensor_values(
     measurements: Iterable[Measurement], model: Model, state: dict[str, np.ndarray], d: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Values {name: Y d + b_Y (N, m)} at N states q, q̇ with quantities (N, size); Y and b_Y are run as a program."""
+    """Values {name: (N, m)} at N states q, q̇: Y d + b_Y with quantities d (N, size), or functions of the state.
+
+    Y, b_Y and the functions are run as one program.
+    """
     layout, graph = Layout(model), Graph()
     inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
     ctx = Context.at(model, inputs["q"], inputs["qd"])
     groups: list[tuple[str, list]] = []
     terms: dict[str, list[tuple[str, np.ndarray]]] = {}  # by measurement: (group of a block of Y, its part of d)
     for m in measurements:
-        groups.append((m.name, list(np.asarray(m.bias(ctx)).astype(object))))
+        constant = m.value(ctx) if m.of_state else m.bias(ctx)
+        groups.append((m.name, list(np.asarray(constant).astype(object))))
         terms[m.name] = []
-        for (quantity, owner), block in m.rows(ctx).items():
+        for (quantity, owner), block in () if m.of_state else m.rows(ctx).items():
             group, i = f"{m.name} {quantity} {owner}", layout.block(quantity, owner)[1]
             terms[m.name].append((group, d[quantity][:, QUANTITY[quantity].part(model, i)]))
             groups.append((group, list(np.asarray(block).astype(object).flat)))
@@ -116,21 +143,7 @@ def shown(
     return values
 
 
-def shown_state(
-    measurements: Iterable[Measurement], model: Model, state: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Values {name: (N, m)} of sensors of the state at N states q, q̇; they are run as a program."""
-    graph = Graph()
-    inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
-    ctx = Context.at(model, inputs["q"], inputs["qd"])
-    groups = [(m.name, list(m.value(ctx))) for m in measurements]
-    if not groups:
-        return {}
-    out = interpreter.run_groups(Program.from_graph(graph, tuple(inputs.items()), groups), state)
-    return {name: np.broadcast_to(x, (len(state["q"]), x.shape[-1])) for name, x in out.items()}
-
-
-def _drawn(m: Measurement, problem: Problem, n: int, rng: np.random.Generator) -> np.ndarray:
+def _random_errors(m: Measurement, problem: Problem, n: int, rng: np.random.Generator) -> np.ndarray:
     """Errors ε (n, m) ~ N(0, Σ) of a measurement, Σ as declared."""
     noise = noise_of(m, problem.model)
     L = np.linalg.cholesky(noise.matrix(noise.declared))

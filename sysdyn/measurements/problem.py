@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, PlausibilityWarning, ProblemError, SysdynError, UnknownName, check_among, warn
 from sysdyn.files import html
-from sysdyn.measurements.bias_models import drift_part
 from sysdyn.measurements.conditions import Condition
 from sysdyn.measurements.input_names import switch_group, value_group, value_of
-from sysdyn.measurements.known_quantities import RawMeasurement, Subset, known
+from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output, changed
-from sysdyn.measurements.noise import ModelNoise, noise_of, noise_part
+from sysdyn.measurements.noise import ModelNoise, noise_of
 from sysdyn.measurements.parameters import parameter
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.state_sensors import Stance
@@ -122,7 +121,7 @@ class Problem:
         for name, condition in self.conditions.items():
             condition.check(name, [*self.values.values(), *self.state_values.values()])
         feet = {m.name: m for m in self.state_sensors if isinstance(m, Stance)}
-        for name, foot in self.opposites.items() if self.state_sensors else ():
+        for name, foot in self.swing_measurements.items() if self.state_sensors else ():
             check_among(f"stance in unless= of {name!r}:", foot, feet)
             if feet[foot].proposed:
                 raise ProblemError(
@@ -172,7 +171,7 @@ class Problem:
         For a raw one: scalars that other raw ones state. For a sensor: components of the sensor of the same type with
         the same arguments but for name, components and noise, which keeps its name. Else the measurement of that name.
         """
-        if isinstance(measurement, RawMeasurement) and measurement.divisible:
+        if isinstance(measurement, RawMeasurement) and measurement.selectable:
             kept = self._without_scalars(measurement)
         else:
             kept = [m for m in self.measurements if m.name != measurement.name]
@@ -211,8 +210,7 @@ class Problem:
             if len(rest) == len(pairs):
                 kept.append(m)
             elif rest:
-                left = tuple(pairs[k] for k in rest)
-                kept.append(Subset(m, left, noise_part(m.noise, rest), drift_part(m.drift, rest)))
+                kept.append(m.select(rest))
         return kept
 
     def _same_sensor(self, sensor: Measurement) -> int | None:
@@ -310,7 +308,7 @@ class Problem:
         return {name: when for name, when in stances if when is not None}
 
     @cached_property
-    def opposites(self) -> dict[str, str]:
+    def swing_measurements(self) -> dict[str, str]:
         """{name of a measurement that is on where a foot does not stand: its stance}."""
         return {m.name: m.unless for m in self.switchable if m.unless is not None}
 
@@ -473,17 +471,11 @@ class Problem:
         """Inverse of `to_dict`. Raises ProblemError if `data` is something else."""
         try:
             measurements = [restored(m) for m in data["measurements"]]
-            problem = cls(Model.from_dict(data["model"]), measurements, data["parameters"])
-            for m in measurements:
-                if isinstance(m, RawMeasurement):
-                    every = known(m.quantity).pairs(problem.model)
-                    if strange := sorted(set(m.pairs(problem.model)) - set(every)):
-                        raise ProblemError(f"{m.name!r} states {m.quantity} {strange}, which the model does not have")
+            return cls(Model.from_dict(data["model"]), measurements, data["parameters"])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             if isinstance(error, SysdynError):
                 raise
             raise ProblemError(f"this does not describe a problem: {type(error).__name__} {error}") from error
-        return problem
 
     @cached_property
     def digest(self) -> str | None:
@@ -523,7 +515,7 @@ def switches(active: Mapping[str, ArrayLike] | None) -> Iterable[tuple[str, Arra
 
 def _states(m: Measurement, quantity: str) -> TypeGuard[RawMeasurement]:
     """True if the measurement states scalars of the quantity, and some of them can be removed."""
-    return isinstance(m, RawMeasurement) and m.quantity == quantity and m.divisible
+    return isinstance(m, RawMeasurement) and m.quantity == quantity and m.selectable
 
 
 def without_components(m: Measurement, other: Measurement, model: Model) -> Measurement | None:
@@ -533,4 +525,4 @@ def without_components(m: Measurement, other: Measurement, model: Model) -> Meas
         if component not in names:
             raise ProblemError(f"{component} cannot be removed from {m.name!r}, which has only {', '.join(names)}")
     kept = [k for k, component in enumerate(names) if component not in gone]
-    return m.part(kept) if kept else None
+    return m.select(kept) if kept else None

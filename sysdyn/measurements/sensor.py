@@ -12,18 +12,16 @@ Sensors of the state, such as gyroscopes, are in `sysdyn.measurements.state_sens
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, check_among
-from sysdyn.measurements.bias_models import Drift, drift_of, drift_part
+from sysdyn.measurements.bias_models import BiasModel, bias_model_of
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, FrameRef, Measurement, Names, find_frame, moving_frame
-from sysdyn.measurements.noise import noise_part
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES
 from sysdyn.model.quantities import UNIT_OF
@@ -35,40 +33,54 @@ from sysdyn.program.graph import is_zero
 CoefficientBlocks = Mapping[tuple[str, str], np.ndarray]
 
 
-class Instrument(Measurement):
+class ConfigurableMeasurement(Measurement, listed=False):
     """A measurement that can be stored, with components chosen out of `scalars`.
 
     components: "all", one name, or several, in the order of the value. name: default the class and `on`. noise: None
     for an exact equation. bias: of a log, unknown: a Constant or a RandomWalk. unit_of: the unit of each of `scalars`.
-    implied: arguments that are not stored, as they follow from the others.
+    derived_arguments: arguments that are not stored, as they follow from the others.
     arguments: keyword arguments of the class beside components, name, noise and bias.
     """
 
     scalars: ClassVar[tuple[str, ...]] = ()
     references: ClassVar[tuple[str, ...]] = REFERENCES
-    unit_of: ClassVar[Mapping[str, str]] = UNIT_OF
-    implied: ClassVar[tuple[str, ...]] = ()
-    divisible = True
+    unit_of: Mapping[str, str] = UNIT_OF
+    derived_arguments: ClassVar[tuple[str, ...]] = ()
+    selectable = True
 
     def __init__(
-        self, on: str, components: Names, name: str | None, noise: Any, bias: Drift | None = None, **arguments: Any
+        self, on: str, components: Names, name: str | None, noise: Any, bias: BiasModel | None = None, **arguments: Any
     ):
         kind = type(self).__name__
         chosen = (components,) if isinstance(components, str) else tuple(components)
-        self.chosen = self.scalars if chosen == ("all",) else chosen
-        self.name = name or f"{kind}({on}{'' if self.chosen == self.scalars else '.' + ','.join(map(str, chosen))})"
-        self.noise, self.drift = noise, drift_of(self.name, bias)
+        chosen = self.scalars if chosen == ("all",) else chosen
+        self.name = name or f"{kind}({on}{'' if chosen == self.scalars else '.' + ','.join(map(str, chosen))})"
+        self.noise, self.drift = noise, bias_model_of(self.name, bias)
         self.arguments = arguments
-        for k, component in enumerate(self.chosen):
+        for k, component in enumerate(chosen):
             check_among(f"component of {self.name!r}:", component, self.scalars)
-            if component in self.chosen[:k]:
+            if component in chosen[:k]:
                 raise ProblemError(f"{self.name!r} states {component} twice: remove one of them")
-        if not self.chosen:
+        self.selection = None if chosen == self.scalars else tuple(map(self.scalars.index, chosen))
+        if not chosen:
             raise InvalidInput(f"{self.name!r} has no components: choose some of {', '.join(self.scalars)}")
         reference = arguments.get("reference", "local")
         check_among(f"reference of {self.name!r}:", reference, self.references)
         self.reference: str = reference
-        self.units = tuple(self.unit_of[c] for c in self.chosen)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of its components among `scalars`."""
+        return list(range(len(self.scalars)) if self.selection is None else self.selection)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Names of its components."""
+        return tuple(self.scalars[k] for k in self.numbers)
+
+    @property
+    def units(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(self.unit_of[c] for c in self.chosen)
 
     def check(self, model: Model) -> None:
         """Raise UnknownName or InvalidInput if the model lacks its frame, joint or body, or that cannot move."""
@@ -77,48 +89,38 @@ class Instrument(Measurement):
         self.check(model)
         return self.chosen
 
-    @property
-    def _places(self) -> list[int]:
-        return [self.scalars.index(c) for c in self.chosen]
-
-    def part(self, kept: Sequence[int]) -> Self:
-        rest = copy.copy(self)
-        rest.chosen, rest.noise = tuple(self.chosen[k] for k in kept), noise_part(self.noise, kept)
-        rest.units, rest.drift = tuple(self.units[k] for k in kept), drift_part(self.drift, kept)
-        return rest
-
     def identity(self) -> str | None:
         described = self.describe()
-        return json.dumps({key: x for key, x in described.items() if key not in ("name", "components")})
+        return json.dumps({key: x for key, x in described.items() if key != "name"}) if self.selectable else None
 
     def describe(self, model: Model | None = None) -> dict:
         arguments = {key: to_plain(x) for key, x in self.arguments.items()}
-        described = {"type": type(self).__name__, "name": self.name, "components": list(self.chosen), **arguments}
+        described = {"type": type(self).__name__, "name": self.name, **arguments}
         if model is not None and self.arguments.get("frame") is not None:
-            described["placed"] = place_of(model, self.arguments["frame"])
-        return {key: x for key, x in described.items() if key not in self.implied}
+            described["placed"] = frame_pose_json(model, self.arguments["frame"])
+        return {key: x for key, x in described.items() if key not in self.derived_arguments}
 
     def __repr__(self) -> str:
         arguments = "".join(f", {key}={x!r}" for key, x in self.arguments.items() if not isinstance(x, np.ndarray))
         return f"<{self.name}: {', '.join(self.chosen)}{arguments}>"
 
 
-class InFrame(Instrument):
+class FrameMixin(ConfigurableMeasurement, listed=False):
     """An instrument in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) in the body."""
 
-    def __init__(self, frame: FrameRef, components, name, noise, bias: Drift | None = None, **arguments):
-        self.frame, label = placed(frame, type(self).__name__)
+    def __init__(self, frame: FrameRef, components, name, noise, bias: BiasModel | None = None, **arguments):
+        self.frame, label = checked_frame(frame, type(self).__name__)
         super().__init__(label, components, name, noise, bias, frame=self.frame, **arguments)
 
     def check(self, model: Model) -> None:
         moving_frame(model, self.frame)
 
 
-class Sensor(Instrument):
+class Sensor(ConfigurableMeasurement, listed=False):
     """An instrument that is linear in the unknowns, with coefficients of q and q̇.
 
     Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars, in the coordinates of simplest coefficients,
-    and `axes(ctx) → (A, A⁻¹)` from there to the axes of the value. Arguments as of `Instrument`.
+    and `axes(ctx) → (A, A⁻¹)` from there to the axes of the value. Arguments as of `ConfigurableMeasurement`.
     """
 
     def equations(self, ctx: Context) -> tuple[CoefficientBlocks, np.ndarray]:
@@ -129,38 +131,42 @@ class Sensor(Instrument):
         return identity(n), identity(n)
 
     def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
-        A = self.axes(ctx)[0][self._places]
+        return self.rows_of(ctx, self.numbers)
+
+    def rows_of(self, ctx: Context, numbers: Sequence[int]) -> dict[tuple[str, str], np.ndarray]:
+        """Rows of the scalars with these numbers."""
+        A = self.axes(ctx)[0][list(numbers)]
         return {key: A @ block for key, block in self.equations(ctx)[0].items()}
 
     def bias(self, ctx: Context) -> np.ndarray:
-        return self.axes(ctx)[0][self._places] @ self.equations(ctx)[1]
+        return self.axes(ctx)[0][self.numbers] @ self.equations(ctx)[1]
 
-    def solved_form(self, ctx: Context):
+    def simplified_rows(self, ctx: Context):
         """The equations without `axes`, if their chosen components follow from the chosen components of the value."""
-        chosen = self._places
+        chosen = self.numbers
         others = [k for k in range(len(self.scalars)) if k not in chosen]
         inverse = self.axes(ctx)[1][chosen]
         if not all(is_zero(x) for x in inverse[:, others].flat):
-            return super().solved_form(ctx)
+            return super().simplified_rows(ctx)
         blocks, bias = self.equations(ctx)
         return {key: block[chosen] for key, block in blocks.items()}, bias[chosen], inverse[:, chosen]
 
 
-class FrameSensor(InFrame, Sensor):
+class FrameSensor(FrameMixin, Sensor, listed=False):
     """A sensor in a frame that moves, linear in the unknowns."""
 
 
-class ReferencedSensor(FrameSensor):
+class ReferencedSensor(FrameSensor, listed=False):
     """A frame sensor of which only the axes of the value can be chosen beside what every instrument has."""
 
     def __init__(
         self, frame: FrameRef, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
-        bias: Drift | None = None,
+        bias: BiasModel | None = None,
     ):  # fmt: skip
         super().__init__(frame, components, name, noise, bias, reference=reference)
 
 
-def turned_axes(ctx: Context, frame: FrameRef, reference: str) -> tuple[np.ndarray, np.ndarray]:
+def output_axes(ctx: Context, frame: FrameRef, reference: str) -> tuple[np.ndarray, np.ndarray]:
     """(R, R^T) from the axes of a frame to the axes of the value."""
     R = ctx.R(frame) if reference == "world" else identity(3)
     return R, R.T
@@ -179,7 +185,7 @@ def wrench_axes(ctx: Context, frame: FrameRef, reference: str) -> tuple[np.ndarr
     return A, inverse
 
 
-def place_of(model: Model, frame: FrameRef) -> list:
+def frame_pose_json(model: Model, frame: FrameRef) -> list:
     """[body, X] of a frame, as JSON: data of the model that rows depend on beside its digest."""
     found = find_frame(model, frame)
     return [found.body, found.X.tolist()]
@@ -200,7 +206,7 @@ def identity(n: int) -> np.ndarray:
     return np.eye(n).astype(object)
 
 
-def placed(frame: FrameRef, kind: str) -> tuple[FrameRef, str]:
+def checked_frame(frame: FrameRef, kind: str) -> tuple[FrameRef, str]:
     """(the checked frame, its label). Raises InvalidInput."""
     if isinstance(frame, str):
         return frame, frame

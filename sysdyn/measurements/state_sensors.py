@@ -14,22 +14,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements.bias_models import Drift, drift_of, drift_part
+from sysdyn.measurements.bias_models import BiasModel, bias_model_of
 from sysdyn.measurements.conditions import Condition, condition_of
 from sysdyn.measurements.constraints import AXES, CONTACTS, checked_kind
 from sysdyn.measurements.input_names import GRAVITY
+from sysdyn.measurements.known_quantities import QuantityMeasurement, as_tuple
 from sysdyn.measurements.linear import numbers, scalars, zeros
 from sysdyn.measurements.measurement import Context, FrameRef, Measurement, Names, find_frame
-from sysdyn.measurements.noise import noise_part
-from sysdyn.measurements.sensor import InFrame, Instrument, place_of, placed
+from sysdyn.measurements.sensor import ConfigurableMeasurement, FrameMixin, checked_frame, frame_pose_json
 from sysdyn.model import Model
-from sysdyn.model.quantities import ACCELERATION, QUANTITY, Quantity
+from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.se3 import cross, se3_log, smooth_trig, so3_log_coefficients, vector
+from sysdyn.program.arrays import to_plain
 from sysdyn.program.graph import Expr, sqrt
 
 # Names of the components of a velocity, of a position, and of an attitude as rotation vector.
@@ -49,7 +50,7 @@ KINEMATICS = "kinematics"
 COSINE_ROUNDING = 1e-15
 
 
-class StateMeasurement(Measurement):
+class StateMeasurement(Measurement, listed=False):
     """A measurement of q and q̇: base class of sensors of the state.
 
     Subclasses give `name`, `noise`, `components(model)`, `component_units(model)` and `value(ctx) → (m,)`, floats or
@@ -71,53 +72,41 @@ class StateMeasurement(Measurement):
 # ---- joints --------------------------------------------------------------------------------------------------------
 
 
-class JointSensor(StateMeasurement):
+class JointSensor(StateMeasurement, QuantityMeasurement, listed=False):
     """A sensor of joints: their variables of one quantity of the state.
 
     joints      "all" that have one degree of freedom, one name, or several
     components  "all", or numbers of some of their scalars
     """
 
-    divisible = True
-    quantity_of: Quantity
-
     def __init__(
         self, joints: Names = "all", components: str | Sequence[int] = "all", name: str | None = None, noise=None,
-        bias: Drift | None = None,
+        bias: BiasModel | None = None,
     ):  # fmt: skip
         kind = type(self).__name__
-        self.joints: str | tuple[str, ...] = joints if isinstance(joints, str) else tuple(joints)
-        named = (self.joints,) if isinstance(self.joints, str) else self.joints
-        if not named or len(set(named)) < len(named):
+        self.targets = joints if isinstance(joints, str) else tuple(joints)
+        names = as_tuple(self.targets)
+        if not names or len(set(names)) < len(names):
             raise InvalidInput(f"{kind} must name joints, each once, not {joints!r}")
-        self.name = name or (kind if self.joints == "all" else f"{kind}({','.join(named)})")
-        self.kept: tuple[Any, ...] | None = (
-            None if isinstance(components, str) and components == "all" else tuple(components)
-        )
-        if self.kept is not None and (
-            not self.kept or len(set(self.kept)) < len(self.kept) or not all(isinstance(k, int) for k in self.kept)
-        ):
-            raise InvalidInput(f"components of {self.name!r} are 'all' or different numbers, not {components!r}")
-        self.noise, self.drift = noise, drift_of(self.name, bias)
+        self.name = name or (kind if self.targets == "all" else f"{kind}({','.join(names)})")
+        if not (isinstance(components, str) and components == "all"):
+            numbers = tuple(components)
+            if not numbers or len(set(numbers)) < len(numbers) or not all(isinstance(k, int) for k in numbers):
+                raise InvalidInput(f"components of {self.name!r} are 'all' or different numbers, not {components!r}")
+            self.selection = numbers  # type: ignore[assignment]
+        self.noise, self.drift = noise, bias_model_of(self.name, bias)
 
-    def places(self, model: Model) -> list[int]:
-        """Places of its scalars in q or q̇. Raises UnknownName, InvalidInput naming a joint that has no such scalar."""
-        if self.joints == "all":
+    def bodies(self, model: Model) -> list[int]:
+        """Numbers of the joints. Raises UnknownName, InvalidInput naming a joint that has no such scalar."""
+        if self.targets == "all":
             bodies = [i for i, joint in enumerate(model.joints) if joint.nq == joint.nv == 1]
             if not bodies:
                 raise InvalidInput(f"{self.name!r}: {model.name!r} has no joint of one degree of freedom")
-        else:
-            named = (self.joints,) if isinstance(self.joints, str) else self.joints
-            kind = f"joint in {self.name!r}:"
-            bodies = [self.quantity_of.index(model, x, kind, ("all",)) for x in named]
-            for i in bodies:
-                self.check_joint(model, i)
-        found = [k for i in bodies for k in range(*self.quantity_of.part(model, i).indices(model.nq))]
-        if self.kept is None:
-            return found
-        if not 0 <= min(self.kept) <= max(self.kept) < len(found):
-            raise InvalidInput(f"components of {self.name!r} are {self.kept}, but its joints have {len(found)} scalars")
-        return [found[k] for k in self.kept]
+            return bodies
+        bodies = super().bodies(model)
+        for i in bodies:
+            self.check_joint(model, i)
+        return bodies
 
     def check_joint(self, model: Model, i: int) -> None:
         """Raise InvalidInput if the joint has no such scalar."""
@@ -125,39 +114,20 @@ class JointSensor(StateMeasurement):
             raise InvalidInput(f"{self.name!r}: joint {model.joint_names[i]!r} is fixed and has no velocity")
 
     def components(self, model: Model) -> tuple[str, ...]:
-        labels = self.quantity_of.labels(model)
-        return tuple(labels[k].partition(":")[2] for k in self.places(model))
-
-    def component_units(self, model: Model) -> tuple[str, ...]:
-        units = self.quantity_of.units(model)
-        return tuple(units[k] for k in self.places(model))
-
-    def labels(self, model: Model) -> list[str]:
-        """Labels of its scalars in files of states, such as "q:l_knee"."""
-        labels = self.quantity_of.labels(model)
-        return [labels[k] for k in self.places(model)]
+        return tuple(x.partition(":")[2] for x in self.labels(model))
 
     def value(self, ctx: Context) -> np.ndarray:
-        state = {"q": ctx.q, "qd": ctx.qd}[self.quantity_of.name]
+        state = {"q": ctx.q, "qd": ctx.qd}[self.state]
         return np.asarray(state, dtype=object)[self.places(ctx.model)]
 
-    def part(self, kept: Sequence[int]) -> Self:
-        numbers = range(max(kept) + 1) if self.kept is None else self.kept
-        return type(self)(
-            self.joints, [numbers[k] for k in kept], self.name, noise_part(self.noise, kept),
-            drift_part(self.drift, kept),
-        )  # fmt: skip
-
-    def identity(self) -> str:
-        return json.dumps({"type": type(self).__name__})
+    def identity(self) -> str | None:
+        return json.dumps({"type": type(self).__name__}) if self.selectable else None
 
     def describe(self, model: Model | None = None) -> dict:
-        joints = self.joints if isinstance(self.joints, str) else list(self.joints)
-        some = {} if self.kept is None else {"components": list(self.kept)}
-        return {"type": type(self).__name__, "name": self.name, "joints": joints, **some}
+        return {"type": type(self).__name__, "name": self.name, "joints": to_plain(self.targets)}
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {self.joints if isinstance(self.joints, str) else ', '.join(self.joints)}>"
+        return f"<{self.name}: {', '.join(as_tuple(self.targets))}>"
 
 
 class JointPosition(JointSensor):
@@ -169,7 +139,7 @@ class JointPosition(JointSensor):
     components  "all", or numbers of some of these
     """
 
-    quantity_of = QUANTITY["q"]
+    state = "q"
 
     def check_joint(self, model: Model, i: int) -> None:
         joint, name = model.joints[i], model.joint_names[i]
@@ -187,13 +157,13 @@ class JointVelocity(JointSensor):
     components  "all", or numbers of some of their degrees of freedom
     """
 
-    quantity_of = QUANTITY["qd"]
+    state = "qd"
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------
 
 
-class StateSensor(StateMeasurement, Instrument):
+class StateSensor(StateMeasurement, ConfigurableMeasurement, listed=False):
     """An instrument of the state. Subclasses give `scalars` and `all_values(ctx)`, of all of them."""
 
     unit_of = UNITS
@@ -204,10 +174,10 @@ class StateSensor(StateMeasurement, Instrument):
         raise NotImplementedError
 
     def value(self, ctx: Context) -> np.ndarray:
-        return self.all_values(ctx)[self._places]
+        return self.all_values(ctx)[self.numbers]
 
 
-class FrameStateSensor(InFrame, StateSensor):
+class FrameStateSensor(FrameMixin, StateSensor, listed=False):
     """A sensor of the state in a frame that moves."""
 
     def turned(self, ctx: Context, x: np.ndarray) -> np.ndarray:
@@ -215,14 +185,14 @@ class FrameStateSensor(InFrame, StateSensor):
         return ctx.R(self.frame) @ x if self.reference == "world" else x
 
 
-class FrameVelocity(FrameStateSensor):
+class FrameVelocity(FrameStateSensor, listed=False):
     """One of the two vectors of the velocity (6,) of a frame: the part of_twist."""
 
     of_twist: slice
 
     def __init__(
         self, frame: FrameRef, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
-        bias: Drift | None = None,
+        bias: BiasModel | None = None,
     ):  # fmt: skip
         super().__init__(frame, components, name, noise, bias, reference=reference)
 
@@ -255,7 +225,7 @@ class FramePosition(FrameStateSensor):
         components: Names = "all",
         name: str | None = None,
         noise=None,
-        bias: Drift | None = None,
+        bias: BiasModel | None = None,
     ):
         super().__init__(frame, components, name, noise, bias)
 
@@ -263,13 +233,13 @@ class FramePosition(FrameStateSensor):
         return ctx.p(self.frame)
 
 
-class _Attitude(FrameStateSensor):
+class _Attitude(FrameStateSensor, listed=False):
     """A sensor whose last three scalars are a rotation vector."""
 
     def residual(self, ctx: Context, y: np.ndarray) -> np.ndarray:
         """Value less y; for an attitude the rotation from y to the value, about the axes of the frame."""
         y = np.asarray(y, dtype=object)
-        turns = [k for k, place in enumerate(self._places) if self.scalars[place] in ATTITUDE]
+        turns = [k for k, place in enumerate(self.numbers) if self.scalars[place] in ATTITUDE]
         difference = zeros(len(y))
         straight = [k for k in range(len(y)) if k not in turns]
         if straight:
@@ -296,10 +266,9 @@ class FrameAttitude(_Attitude):
     """
 
     scalars = ATTITUDE
-    implied = ("components",)
-    divisible = False
+    selectable = False
 
-    def __init__(self, frame: FrameRef, name: str | None = None, noise=None, bias: Drift | None = None):
+    def __init__(self, frame: FrameRef, name: str | None = None, noise=None, bias: BiasModel | None = None):
         super().__init__(frame, "all", name, noise, bias)
 
     def all_values(self, ctx):
@@ -321,7 +290,7 @@ class FramePose(_Attitude):
         components: Names = "all",
         name: str | None = None,
         noise=None,
-        bias: Drift | None = None,
+        bias: BiasModel | None = None,
     ):
         super().__init__(frame, components, name, noise, bias)
 
@@ -341,15 +310,15 @@ class Direction(FrameStateSensor):
 
     def __init__(
         self, frame: FrameRef, vector: Any = GRAVITY, components: Names = "all", name: str | None = None, noise=None,
-        bias: Drift | None = None,
+        bias: BiasModel | None = None,
     ):  # fmt: skip
         if isinstance(vector, str) and vector != GRAVITY:
             raise UnknownName("vector of a Direction:", vector, (GRAVITY,))
         self.vector = vector if isinstance(vector, str) else numbers("vector of a Direction", vector, (3,))
         if not isinstance(self.vector, str) and not np.any(self.vector):
             raise InvalidInput("the vector of a Direction is zero: give for example (1, 0, 0), or 'gravity'")
+        self.unit_of = dict.fromkeys(self.scalars, "1" if isinstance(self.vector, str) else "")
         super().__init__(frame, components, name, noise, bias, vector=self.vector)
-        self.units = ("1" if isinstance(self.vector, str) else "",) * len(self.chosen)
 
     def check(self, model: Model) -> None:
         super().check(model)
@@ -384,11 +353,11 @@ class Stance(FrameStateSensor):
 
     def __init__(
         self, frame: FrameRef, kind: str = "point", components: Names = "all", reference: str = "local",
-        when: str | Condition | None = None, name: str | None = None, noise=None, bias: Drift | None = None,
+        when: str | Condition | None = None, name: str | None = None, noise=None, bias: BiasModel | None = None,
         radius: float = 0.0, settle: float = 0.0,
     ):  # fmt: skip
         held = CONTACTS[checked_kind("kind of a Stance:", kind, CONTACTS)]
-        name = name or f"Stance({placed(frame, 'Stance')[1]})"
+        name = name or f"Stance({checked_frame(frame, 'Stance')[1]})"
         everything = (components if isinstance(components, str) else tuple(components)) in ("all", ("all",))
         chosen = tuple(_RATE[c] for c in held) if everything else components
         self.proposed = isinstance(when, str) and when == KINEMATICS
@@ -427,13 +396,12 @@ class FrameDistance(StateSensor):
 
     scalars = ("distance",)
     unit_of = {"distance": "m"}
-    implied = ("components",)
-    divisible = False
+    selectable = False
 
     def __init__(
-        self, frame_a: FrameRef, frame_b: FrameRef, name: str | None = None, noise=None, bias: Drift | None = None
+        self, frame_a: FrameRef, frame_b: FrameRef, name: str | None = None, noise=None, bias: BiasModel | None = None
     ):
-        (self.frame_a, a), (self.frame_b, b) = (placed(x, "FrameDistance") for x in (frame_a, frame_b))
+        (self.frame_a, a), (self.frame_b, b) = (checked_frame(x, "FrameDistance") for x in (frame_a, frame_b))
         super().__init__(f"{a}-{b}", "all", name, noise, bias, frame_a=self.frame_a, frame_b=self.frame_b)
 
     def check(self, model: Model) -> None:
@@ -449,14 +417,14 @@ class FrameDistance(StateSensor):
     def describe(self, model: Model | None = None) -> dict:
         described = super().describe(model)
         if model is not None:
-            described["placed"] = [place_of(model, x) for x in (self.frame_a, self.frame_b)]
+            described["placed"] = [frame_pose_json(model, x) for x in (self.frame_a, self.frame_b)]
         return described
 
 
 # ---- functions -----------------------------------------------------------------------------------------------------
 
 
-class StateFunction(StateMeasurement):
+class StateFunction(StateMeasurement, listed=False):
     """Any smooth function of q and q̇, whose derivatives follow from it.
 
     name        by which values are handed in, y={name: …}
@@ -470,7 +438,7 @@ class StateFunction(StateMeasurement):
 
     def __init__(
         self, name: str, function: Callable[[Context], Any], components: int | Sequence[str] = 1, noise=None,
-        units: Sequence[str] | str = "", bias: Drift | None = None,
+        units: Sequence[str] | str = "", bias: BiasModel | None = None,
     ):  # fmt: skip
         if not callable(function):
             raise InvalidInput(f"{name!r} needs a function of a context, (ctx) -> values, not {function!r}")
@@ -483,7 +451,7 @@ class StateFunction(StateMeasurement):
         self.units = (units,) * len(self.chosen) if isinstance(units, str) else tuple(units)
         if len(self.units) != len(self.chosen):
             raise InvalidInput(f"{name!r} has {len(self.chosen)} values, but {len(self.units)} units")
-        self.name, self.function, self.noise, self.drift = name, function, noise, drift_of(name, bias)
+        self.name, self.function, self.noise, self.drift = name, function, noise, bias_model_of(name, bias)
 
     def components(self, model: Model) -> tuple[str, ...]:
         return self.chosen
@@ -503,7 +471,7 @@ class StateFunction(StateMeasurement):
 # ---- errors --------------------------------------------------------------------------------------------------------
 
 
-def disturbed(m: Measurement, values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+def with_errors(m: Measurement, values: np.ndarray, errors: np.ndarray) -> np.ndarray:
     """Values (n, m) with errors (n, m) of the measurement's noise: sums, but for attitudes R exp(ε×)."""
     result = values + errors
     if isinstance(m, _Attitude) and set(ATTITUDE) <= set(m.chosen):

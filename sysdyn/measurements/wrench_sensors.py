@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from sysdyn.errors import InvalidInput, check_among
-from sysdyn.measurements.bias_models import Drift
+from sysdyn.measurements.bias_models import BiasModel
 from sysdyn.measurements.linear import numbers, zeros
 from sysdyn.measurements.measurement import FrameRef, Names, find_frame
 from sysdyn.measurements.sensor import (
     FrameSensor,
     ReferencedSensor,
     Sensor,
+    checked_frame,
     identity,
     linear,
     net_force,
-    placed,
-    turned_axes,
+    output_axes,
     wrench_axes,
 )
 from sysdyn.model import Model
@@ -44,11 +44,11 @@ class ForceTorqueSensor(Sensor):
 
     def __init__(
         self, joint: str, frame: FrameRef | None = None, side: str = "child", reference: str = "local",
-        components: Names = "all", name: str | None = None, noise=None, bias: Drift | None = None,
+        components: Names = "all", name: str | None = None, noise=None, bias: BiasModel | None = None,
     ):  # fmt: skip
         check_among("side of a ForceTorqueSensor:", side, SIDES)
         self.joint, self.side = joint, side
-        self.frame = None if frame is None else placed(frame, "ForceTorqueSensor")[0]
+        self.frame = None if frame is None else checked_frame(frame, "ForceTorqueSensor")[0]
         super().__init__(
             joint, components, name, noise, bias, joint=joint, frame=self.frame, side=side, reference=reference
         )
@@ -109,7 +109,7 @@ class PointContact(ReferencedSensor):
         return {("fx", ctx.body(self.frame)): X_inverse(ctx.X(self.frame)).T[:3]}, zeros(3)
 
     def axes(self, ctx):
-        return turned_axes(ctx, self.frame, self.reference)
+        return output_axes(ctx, self.frame, self.reference)
 
 
 class ForceDirection(FrameSensor):
@@ -126,7 +126,7 @@ class ForceDirection(FrameSensor):
 
     def __init__(
         self, frame: FrameRef, direction, reference: str = "local", components: Names = "all", name: str | None = None,
-        noise=None, bias: Drift | None = None,
+        noise=None, bias: BiasModel | None = None,
     ):  # fmt: skip
         d = numbers("direction of a ForceDirection", direction, (3,))
         if not np.any(d):
@@ -153,7 +153,7 @@ class NetWrench(FrameSensor):
 
     def __init__(
         self, frame: FrameRef, components: Names = "all", gravity: bool = True, reference: str = "local",
-        name: str | None = None, noise=None, bias: Drift | None = None,
+        name: str | None = None, noise=None, bias: BiasModel | None = None,
     ):  # fmt: skip
         self.gravity = gravity
         super().__init__(frame, components, name, noise, bias, gravity=gravity, reference=reference)

@@ -14,7 +14,7 @@ from sysdyn.equations.system import SINGULAR, System
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.input_names import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.parameters import sampled
-from sysdyn.measurements.predict import motion_of, shown
+from sysdyn.measurements.predict import motion_of, sensor_values
 from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
@@ -105,7 +105,7 @@ def sample_states(problem: Problem, n: int, seed: int = 0, ranges: bool = False)
     values = motion_of(problem, q, qd, qdd, fx, drawn)
     if ranges and not problem.noisy:  # other values would never be small compared with their terms
         flat = {name: x.reshape(n, -1) for name, x in values.items()}
-        read = shown(problem.custom, model, {"q": q, "qd": qd}, flat)
+        read = sensor_values(problem.custom, model, {"q": q, "qd": qd}, flat)
         values |= {value_group(name): x for name, x in read.items()}
     loose = np.arange(n) % 4 >= 2
     inputs = {"q": q, "qd": qd}

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError
-from sysdyn.measurements.bias_models import drift_part
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.input_names import value_group
-from sysdyn.measurements.known_quantities import RawMeasurement, Subset
+from sysdyn.measurements.known_quantities import RawMeasurement
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
@@ -190,10 +189,7 @@ def _without(m: Measurement, omitted: Iterable[int], model: Model, keeps_wrenche
     if omitted and keeps_wrenches and isinstance(m, Constraint):
         if not isinstance(m, FrameConstraint):
             raise InvalidInput(f"{m.name!r} has one component for its motion and its wrench")
-        return m.loosened(rest)
+        return m.without_redundant_rows(rest)
     if not omitted or not rest:
         return m if rest else None
-    if isinstance(m, RawMeasurement):
-        pairs = m.pairs(model)
-        return Subset(m, tuple(pairs[k] for k in rest), bias=drift_part(m.drift, rest))
-    return m.part(rest)
+    return m.select(rest)

@@ -112,7 +112,7 @@ def test_a_filter_and_a_log_of_known_states():
 def test_stored_and_restored():
     told = problem()
     again = sd.Problem.from_dict(told.to_dict())
-    assert again.opposites == {"air": "foot"} and again.digest == told.digest != problem(unless=None).digest
+    assert again.swing_measurements == {"air": "foot"} and again.digest == told.digest != problem(unless=None).digest
 
 
 def test_what_is_refused():

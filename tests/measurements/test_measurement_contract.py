@@ -7,11 +7,11 @@ import pickle
 
 import numpy as np
 import pytest
+from systems import kinds
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements import classical, input_names
-from sysdyn.measurements.registry import MEASUREMENTS
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.quantities import QUANTITY
 
@@ -45,7 +45,7 @@ def test_the_place_of_a_scalar_is_that_of_the_layout():
 @pytest.mark.parametrize("noise", [None, 0.5, (1.0, 2.0, 3.0), np.diag([1.0, 4.0, 9.0])])
 def test_a_part_of_a_sensor_has_its_name_components_units_and_noise(noise):
     whole = sd.LoadCells("body1", ["nx", "ny", "fz"], name="cells", noise=noise)
-    part = whole.part([2, 0])
+    part = whole.select([2, 0])
     assert (part.name, part.chosen, part.units) == ("cells", ("fz", "nx"), ("N", "N m"))
     assert (whole.chosen, whole.units) == (("nx", "ny", "fz"), ("N m", "N m", "N"))
     assert part.identity() == whole.identity() == sd.LoadCells("body1", name="other").identity()
@@ -58,11 +58,11 @@ def test_a_part_of_a_sensor_has_its_name_components_units_and_noise(noise):
 
 def test_what_cannot_be_divided_says_so():
     motor = sd.MotorTorque(["joint0"], name="motor")
-    assert not motor.divisible and motor.identity() is None
-    assert sd.Contact("body1").identity() is None and not sd.Contact("body1").divisible
+    assert not motor.selectable and motor.identity() is None
+    assert sd.Contact("body1").identity() is None and not sd.Contact("body1").selectable
     for whole in (sd.MotorTorque(["joint0", "joint1"], name="x", noise=1.0), sd.JointCoupling("joint1", name="x")):
-        with pytest.raises(InvalidInput, match="'x' has no part"):
-            whole.part([0])
+        with pytest.raises(InvalidInput, match="'x' cannot be divided"):
+            whole.select([0])
 
 
 def test_the_value_of_wrenches_and_of_optional_measurements_is_zero_by_default():
@@ -126,10 +126,10 @@ NEEDED = {
 WRONG = ({}, {"a": 1}, object(), b"joint0", [None], [["joint0"]], np.zeros((2, 2)))
 
 
-@pytest.mark.parametrize("name", MEASUREMENTS)
+@pytest.mark.parametrize("name", kinds())
 def test_arguments_of_wrong_types_are_refused_at_once(name):
     """By the class, or by the problem, which knows how many scalars noise and blocks are of; and never later."""
-    cls, needed = MEASUREMENTS[name], NEEDED.get(name, FRAME)
+    cls, needed = kinds()[name], NEEDED.get(name, FRAME)
     noise = {"noise": 1e-3} if cls.of_state else {}
     sd.Problem(robot(), [cls(**{**needed, **noise})])
     arguments = list(inspect.signature(cls).parameters)

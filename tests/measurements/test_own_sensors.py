@@ -1,4 +1,4 @@
-"""A sensor class of a user's own: solved, stored, stated in problem files and suggested, once it is registered."""
+"""A sensor class of a user: solved, stored, stated in problem files and suggested."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job
-from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements import registry
+from sysdyn.errors import UnknownName
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.sensor import FrameSensor
 from sysdyn.measurements.state_sensors import FrameStateSensor
@@ -46,21 +45,13 @@ class Tilt(FrameStateSensor):
         return ctx.R(self.frame)[2]
 
 
-@pytest.fixture
-def registered():
-    """Lift and Tilt, registered for the length of a test."""
-    yield registry.register(Lift), registry.register(Tilt)
-    for table in (registry.SENSORS, registry.MEASUREMENTS):
-        table.pop("Lift", None), table.pop("Tilt", None)
-
-
 def measured() -> sd.Problem:
     """Forward dynamics of an arm whose two torques are unknown."""
     model = sd.random_tree(2, seed=4, joints=("revolute",))
     return sd.forward_dynamics(model) - sd.JointTorque("all") + Lift(TIP, name="lift")
 
 
-def test_it_is_solved_for_and_stored(registered, tmp_path):
+def test_it_is_solved_for_and_stored(tmp_path):
     problem = measured()
     solver = sd.compile(problem, level="fast", backend="python")
     model = problem.model
@@ -74,7 +65,7 @@ def test_it_is_solved_for_and_stored(registered, tmp_path):
     assert sd.Problem.from_dict(json.loads(json.dumps(problem.to_dict()))).digest == problem.digest
 
 
-def test_a_problem_file_states_it(registered, tmp_path):
+def test_a_problem_file_states_it(tmp_path):
     path = tmp_path / "problem.toml"
     path.write_text(
         'robot = "chain:2"\n[[measurement]]\ntype = "ExternalWrench"\n'
@@ -85,7 +76,7 @@ def test_a_problem_file_states_it(registered, tmp_path):
     assert (switchable.chosen, switchable.units, switchable.noise) == (("up",), ("m/s²",), 0.1)
 
 
-def test_a_sensor_of_the_state_is_stored_stated_and_predicted(registered, tmp_path):
+def test_a_sensor_of_the_state_is_stored_stated_and_predicted(tmp_path):
     problem = measured() + Tilt(TIP, ["z"], name="tilt", noise=0.1, bias=sd.RandomWalk(0.01))
     again = sd.Problem.from_dict(json.loads(json.dumps(problem.to_dict())))
     assert again.digest == problem.digest and again.biased[0].drift == sd.RandomWalk(0.01)
@@ -99,7 +90,7 @@ def test_a_sensor_of_the_state_is_stored_stated_and_predicted(registered, tmp_pa
     assert isinstance(stated, Tilt) and stated.units == ("1",) * 3
 
 
-def test_it_is_suggested_component_by_component(registered):
+def test_it_is_suggested_component_by_component():
     incomplete = measured() - Lift(TIP, ["ahead"])
     found = sd.diagnose(incomplete, [Lift(TIP, name="more")])
     assert found.missing == 1
@@ -107,21 +98,18 @@ def test_it_is_suggested_component_by_component(registered):
     assert isinstance(added, Lift) and added.name == "more" and len(added.chosen) == 1
 
 
-def test_an_unregistered_class_is_named_with_what_to_do():
-    with pytest.raises(UnknownName, match="'Lift'.*has to be registered: sysdyn.measurements.registry.register"):
-        sd.Problem.from_dict(json.loads(json.dumps(measured().to_dict())))
+def test_a_class_that_is_not_defined_yet_is_named_with_what_to_do(monkeypatch):
+    data = json.loads(json.dumps(measured().to_dict()))
+    monkeypatch.delitem(sd.Measurement.kinds, "Lift")
+    with pytest.raises(UnknownName, match="'Lift'.*defined, or imported"):
+        sd.Problem.from_dict(data)
 
 
-@pytest.mark.parametrize("name", ["LoadCells", "Prior", "Part", "JointTorque", "Contact"])
-def test_names_of_sysdyn_are_not_given_away(name):
-    with pytest.raises(InvalidInput, match=f"a measurement of sysdyn is called {name}"):
-        registry.register(type(name, (Lift,), {}))
-    with pytest.raises(InvalidInput, match="a class of measurements is registered"):
-        registry.register(Lift(TIP))
-    assert registry.register(registry.SENSORS["LoadCells"]) is sd.LoadCells
-
-
-def test_every_measurement_of_the_registry_is_a_public_name():
-    for cls in registry.MEASUREMENTS.values():
-        name = cls.__name__
-        assert name in sd.__all__ and getattr(sd, name) is cls, f"import {name} in sysdyn/__init__.pyi"
+@pytest.mark.parametrize("name", ["LoadCells", "JointTorque", "Contact"])
+def test_a_class_with_the_name_of_another_is_not_stored_as_that(name):
+    namesake = type(name, (Lift,), {})(TIP, name="namesake")
+    assert sd.Measurement.kinds[name] is getattr(sd, name)
+    problem = sd.inverse_dynamics(sd.chain(2)) + namesake
+    assert problem.digest is None
+    with pytest.raises(sd.ProblemError, match="'namesake'.*cannot be stored"):
+        problem.to_dict()

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import MuJoCo, icub, icub_urdf
 from pinocchio_models import Twin
+from systems import kinds
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_job
@@ -21,7 +22,6 @@ from sysdyn.errors import IgnoredWarning, InvalidInput, ProblemError, UnknownNam
 from sysdyn.measurements.conditions import Condition
 from sysdyn.measurements.measurement import Context
 from sysdyn.measurements.predict import predict
-from sysdyn.measurements.registry import STATE_SENSORS
 from sysdyn.measurements.state_sensors import rotation_matrix, rotation_vector
 from sysdyn.program.autodiff import derivative, evaluate
 from sysdyn.program.graph import Graph
@@ -71,7 +71,7 @@ def floats(x) -> np.ndarray:
 
 def test_every_class_has_a_case():
     used = {type(m).__name__ for m in every_sensor(tree(0))}
-    assert used == {*STATE_SENSORS, "StateFunction"}
+    assert used == {*kinds(sd.StateMeasurement), "StateFunction"}
 
 
 # ---- values --------------------------------------------------------------------------------------------------------
@@ -135,9 +135,9 @@ def test_joints_and_degrees_of_freedom_that_are_named():
     ball = model.joint_names[kinds["spherical"]]
     m = sd.JointVelocity(ball, noise=1.0)
     assert m.components(model) == tuple(f"{ball}[{k}]" for k in range(3)) and m.component_units(model) == ("rad/s",) * 3
-    some = m.part([2, 0])
+    some = m.select([2, 0])
     assert some.components(model) == (f"{ball}[2]", f"{ball}[0]")
-    assert some.part([1]).components(model) == (f"{ball}[0]",)
+    assert some.select([1]).components(model) == (f"{ball}[0]",)
     alone = sd.JointPosition("all", noise=1.0)
     singles = tuple(name for name, x in zip(model.joint_names, model.joints, strict=True) if x.nq == 1)
     assert alone.components(model) == singles
@@ -319,12 +319,12 @@ def test_state_values_of_a_problem():
 def test_parts_keep_their_biases():
     model, tip = leg(), leg().body_names[-1]
     walk = sd.RandomWalk([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
-    assert sd.Gyroscope(tip, noise=1.0, bias=walk).part([2, 0]).drift == sd.RandomWalk([3.0, 1.0], [6.0, 4.0])
-    assert sd.JointPosition("all", noise=1.0, bias=walk).part([1]).drift == sd.RandomWalk([2.0], [5.0])
+    assert sd.Gyroscope(tip, noise=1.0, bias=walk).select([2, 0]).drift == sd.RandomWalk([3.0, 1.0], [6.0, 4.0])
+    assert sd.JointPosition("all", noise=1.0, bias=walk).select([1]).drift == sd.RandomWalk([2.0], [5.0])
     problem = sd.Problem(model, [sd.JointTorque("all", noise=1.0, name="tau", bias=walk)])
     left = problem - sd.JointTorque(model.joint_names[1])
     assert left.measurements[0].drift == sd.RandomWalk([1.0, 3.0], [4.0, 6.0])
-    assert sd.Constant(2.0).part([1]) == sd.Constant(2.0)
+    assert sd.Constant(2.0).select([1]) == sd.Constant(2.0)
     switched = sd.Switchable(sd.Accelerometer(tip, noise=1.0, bias=walk))
     assert switched.drift == walk and sd.Prior(switched, bias=None).drift == walk
     assert sd.ExternalWrench(tip, drift=2.0).drift == sd.JointTorque("all", drift=2.0).drift == sd.RandomWalk(2.0)
@@ -332,7 +332,7 @@ def test_parts_keep_their_biases():
     np.testing.assert_array_equal(sd.RandomWalk(0.5).deviations(2), [np.inf, np.inf])
     np.testing.assert_array_equal(sd.Constant(0.5).deviations(2), [0.5, 0.5])
     lasting = sd.GaussMarkov([0.1, 0.2, 0.3], 0.5)
-    assert lasting.part([2, 1]) == sd.GaussMarkov([0.3, 0.2], 0.5)
+    assert lasting.select([2, 1]) == sd.GaussMarkov([0.3, 0.2], 0.5)
     np.testing.assert_array_equal(lasting.deviations(3), [0.1, 0.2, 0.3])
     np.testing.assert_allclose(lasting.densities(3), [0.2, 0.4, 0.6])
     np.testing.assert_array_equal(lasting.times(2), [0.5, 0.5])

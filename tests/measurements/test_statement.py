@@ -7,13 +7,19 @@ import json
 import numpy as np
 import pytest
 from oracles import icub
-from systems import PROBLEMS, Accelerometer
+from systems import PROBLEMS, Accelerometer, kinds
 
 from sysdyn.equations.problem_system import assemble
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.bias_models import Constant
 from sysdyn.measurements.classical import inverse_dynamics
-from sysdyn.measurements.known_quantities import RAW, ExternalWrench, JointAcceleration, JointTorque, JointWrench
+from sysdyn.measurements.known_quantities import (
+    ExternalWrench,
+    JointAcceleration,
+    JointTorque,
+    JointWrench,
+    RawMeasurement,
+)
 from sysdyn.measurements.measurement import Context
 from sysdyn.measurements.problem import Problem
 from sysdyn.model import chain, random_tree
@@ -52,6 +58,9 @@ def test_components_and_targets():
     by_joint = Problem(model, [JointWrench("joint2", name="f")])
     assert by_joint.y_names == tuple(f"f: f(body2).{c}" for c in WRENCH)
     assert by_joint.knows("f") == {(2, k) for k in range(6)}
+
+
+RAW = {name: cls for name, cls in kinds(RawMeasurement).items() if name != "Known"}
 
 
 @pytest.mark.parametrize("kind", RAW.values(), ids=RAW)

@@ -14,12 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import icub
 from programs import executed
+from systems import kinds
 
 import sysdyn as sd
-from sysdyn.measurements.constraints import CONSTRAINTS
-from sysdyn.measurements.known_quantities import RAW
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.registry import SENSORS
 from sysdyn.model import Free, Model
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.model.se3 import X_motion, rotx, roty
@@ -96,12 +94,9 @@ OUTPUTS: dict[str, list[Measurement]] = {
 
 
 def test_every_class_is_an_output():
-    classes = [*SENSORS.values(), *CONSTRAINTS.values(), *RAW.values()]
     unknown = sd.ContactWrench("tool", noise=1.0)
-    assert {*OUTPUTS, "ContactWrench"} == {
-        "custom",
-        *(x.__name__ for x in classes if x.__module__.startswith("sysdyn.")),
-    }
+    classes = {name for name, cls in kinds().items() if not cls.of_state}
+    assert {*OUTPUTS, "ContactWrench"} == {"custom"} | classes - {"Known", "ModelNoise"}
     with pytest.raises(sd.ProblemError, match="whose output 'w' has its value"):
         sd.compile(sd.forward_dynamics(robot("fixed")), outputs=["qdd", unknown])
 
