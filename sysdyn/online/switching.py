@@ -154,7 +154,7 @@ class SwitchingSolver(Solver):
     Derivatives, export, files and counts are those of `mode()`, in which every constraint is on; `mode(active)` is the
     Solver of another mode.
 
-    problem, whole: the problem with its switches. modes: the compiled modes.
+    problem, whole: the problem with its switches. modes: the compiled modes. tolerance: that of all modes in calls.
     """
 
     def __init__(
@@ -237,6 +237,7 @@ class SwitchingSolver(Solver):
         for mode in by_mode:  # compile all before solving any
             if mode not in self._modes:
                 self.mode({name: name in mode for name in self._names})
+            self._modes[mode].solver.tolerance = self.tolerance
         modes = {mode: (states, self._modes[mode]) for mode, states in by_mode.items()}
         call = ModesCall(self._inputs, modes, lead, self._output_arrays, on_singular, threads)
         arrays = {name: x for name, x in arrays.items() if x is not self._inputs.groups[name].default}
