@@ -247,18 +247,35 @@ class Derivatives(Exportable):
         tangents: Named | ArrayLike | None = None, cotangents: Named | ArrayLike | None = None,
         on_singular: str = "raise", threads: int | None = None, **quantities: ArrayLike,
     ) -> dict[Any, np.ndarray]:  # fmt: skip
-        """Evaluate the derivatives. Arguments as for the solver; leading axes are batch axes.
+        """Evaluate the derivatives; leading axes are batch axes.
 
-        The result of `Solver.derivatives` is {(quantity, input): array}, with the axes of the quantity, then those of
-        the input: ("qdd", "q") is (…, nv, nv), ("a", "fx") (…, nb, 6, nb, 6). Columns for q are in the tangent
-        space of `Model.integrate`. If pivots come near zero, or joints leave their checked ranges, the state is rerun
-        in double-double arithmetic.
-        tangents: v, {input: (…, shape)}, and cotangents: w, {output: (…, shape)}, of products. A single vector needs
-        no name. Vectors and results that belong to q are (…, nv).
-        on_singular: "raise" SingularState, or "nan", if the system is singular or so near singular that rounding errors
-        of its constants change a result by 1e-6 of its size.
+        Parameters
+        ----------
+        q, qd, *known, y, noise, active, parameters, threads, **quantities
+            As for the solver, see `Solver.__call__`.
+        tangents, cotangents : dict or array_like
+            Vectors of products: v, {input: (…, shape)}, and w, {output: (…, shape)}. A single vector needs no name.
+        on_singular : {"raise", "nan"}
+            Action if the system is singular, or so near singular that rounding errors change a result by 1e-6 of its
+            size.
 
-        Raises InvalidInput as the solver does.
+        Returns
+        -------
+        dict
+            Of `Solver.derivatives`: {(quantity, input): array}, with the axes of the quantity, then those of the input:
+            ("qdd", "q") is (…, nv, nv), ("a", "fx") (…, nb, 6, nb, 6). Of products: {output or input: array}. Axes that
+            belong to q have length nv, in the tangent space of `Model.integrate`.
+
+        Raises
+        ------
+        InvalidInput
+            As the solver does.
+        SingularState
+            With ``on_singular="raise"``.
+
+        Notes
+        -----
+        States with small pivots, or joints beyond their checked ranges, are rerun in double-double arithmetic.
         """
         arguments = Arguments(q, qd, known, quantities, y, noise, active, parameters, tangents, cotangents)
         check_among("on_singular", on_singular, ("raise", "nan"))
