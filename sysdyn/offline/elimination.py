@@ -21,7 +21,7 @@ from sysdyn.program.opcodes import Flops
 from sysdyn.program.program import Program
 from sysdyn.sparse.lu import Factors, eliminate, refine
 
-# Graph nodes that an elimination builds per operation of the final program, with a margin (chosen).
+# Graph nodes that an elimination builds per operation of the final program (trial on robots, with a margin).
 NODES_PER_OPERATION = 1.8
 
 

@@ -44,7 +44,7 @@ from sysdyn.recursions.generate import ROWS, GeneratedDynamics, generate
 from sysdyn.reference.aba import articulated_bodies
 from sysdyn.reference.rnea import newton_euler
 
-# Search budget at effort 1: operations of all recursions that are generated (chosen).
+# Search budget at effort 1: operations of all recursions that are generated (CPU time).
 BUDGET = 40_000
 # Group of a checked program that holds its pivots.
 PIVOTS = "pivots"
