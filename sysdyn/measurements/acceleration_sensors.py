@@ -14,7 +14,7 @@ from sysdyn.model.se3 import X_inverse, cross
 
 
 class FrameAcceleration(FrameSensor):
-    """Acceleration [rad/s², m/s²] of a frame; zero if no value is handed in, as of a frame in contact.
+    """Acceleration [rad/s², m/s²] of a frame; zero unless a call gives a value, as of a frame in contact.
 
     classical  linear part of the frame's origin as a point (spatial acceleration + ω × v) instead of spatial
     gravity    proper acceleration instead of acceleration relative to the world
@@ -52,7 +52,7 @@ class FrameAcceleration(FrameSensor):
 class Accelerometer(ReferencedSensor):
     """Proper classical acceleration [m/s²] of the origin of a frame: linear part of X_F a, + ω × v of the frame.
 
-    At rest it shows 9.81 upwards.
+    At rest its value is 9.81 upwards.
     """
 
     scalars = ACCELERATION[3:]

@@ -60,7 +60,7 @@ class BiasModel(ABC):
 
 @dataclass(frozen=True)
 class Constant(BiasModel):
-    """A bias that is unknown and stays the same: β ~ N(0, std²) at the first instant.
+    """A constant unknown bias: β ~ N(0, std²) at the first instant.
 
     std: prior standard deviation, in the unit of the measurement; one for all its components, or (m,) one for each.
     Raises InvalidInput if it is not positive and finite.
@@ -112,8 +112,8 @@ class RandomWalk(BiasModel):
 class GaussMarkov(BiasModel):
     """An error that lasts for a while: β ~ N(0, std²) at each instant, correlated by exp(−Δ/time) over Δ.
 
-    White noise says that a thousand readings are wrong by a thousand errors; those of a soft foot, a hysteresis or a
-    model that is wrong are wrong by the same one for a while, and tell so much less. std: in the unit of the
+    White noise has another error in each reading. A soft foot, hysteresis or model errors cause the same error for some
+    time, so that many readings have less information. std: in the unit of the
     measurement; time: of the correlation [s]. Each one for all components, or (m,) one for each. Raises InvalidInput if
     a number is not positive and finite.
 

@@ -138,7 +138,7 @@ class FrameConstraint(Stabilised, Sensor, listed=False):
     def _angles(self, R: np.ndarray) -> np.ndarray:
         """Angles (3,) about the held axes by which R (3, 3) turns, as sines."""
         free = [k for k in range(3) if k not in self.held]
-        if len(free) == 1:  # however far it has turned about the axis that is free, another tilts that axis
+        if len(free) == 1:  # the tilt of the free axis, whatever the angle about it
             (k,) = free
             return cross(np.eye(3).astype(object)[k], R[:, k])
         return 0.5 * unskew(R - R.T)
@@ -183,10 +183,10 @@ def _radius(I: np.ndarray) -> float:
 
 
 class Contact(FrameConstraint, FrameAcceleration):
-    """Rigid contact of a frame with the world, with an unknown wrench of its own beside fx.
+    """Rigid contact of a frame with the world, with an unknown wrench in addition to fx.
 
-    Components of the classical acceleration of the frame (as `FrameAcceleration`) are known: zero if no value y is
-    handed in. The wrench [N m, N] that the world exerts on the body at the origin of the frame has the components of
+    Components of the classical acceleration of the frame (as `FrameAcceleration`) are known: zero unless a call
+    gives y. The wrench [N m, N] that the world exerts on the body at the origin of the frame has the components of
     the same names, n for alpha and f for a.
 
     frame      a name of the model, or (body, T) with the pose T (4, 4) fixed in the body
@@ -264,11 +264,11 @@ class Contact(FrameConstraint, FrameAcceleration):
 
 
 class ContactWrench(FrameConstraint, FrameSensor):
-    """Unknown wrench of a contact whose motion is told by something else, as in inverse dynamics: w = y ± noise.
+    """Unknown wrench of a contact whose motion is known, as in inverse dynamics: w = y ± noise.
 
-    The wrench [N m, N] that the world exerts on the body of the frame, at the origin of the frame, beside fx. Of all
+    The wrench [N m, N] that the world exerts on the body of the frame, at the origin of the frame, adds to fx. Of all
     wrenches that explain the motion the estimate is the one with the least Σ ((w − y) / σ)²: the least norm if σ is the
-    same for all, y being zero if none is handed in. A contact shows in w and `solution.wrench`, as a `Contact` does.
+    same for all, with y zero by default. Its wrench is in w and `solution.wrench`, as that of a `Contact`.
 
     frame, kind, reference  as of a Contact; or names of the components that the contact exerts (nx … fz)
     noise                   σ [N m, N]: what the wrench is expected to be, give or take; the greater, the more it takes
@@ -318,7 +318,7 @@ class LoopJoint(FrameConstraint):
 
     The place and the attitude of frame_b as seen from frame_a move as the joint lets them. Known are the second
     derivative of the position of its origin and the derivative of its angular velocity, in the axes of frame_a, in the
-    components that the joint holds: zero if no value y is handed in. The wrench [N m, N] that the body of frame_a
+    components that the joint holds: zero unless a call gives y. The wrench [N m, N] that the body of frame_a
     exerts on the body of frame_b has the same components, in the axes of frame_a at the origin of frame_b; the opposite
     acts on the body of frame_a.
 
@@ -411,7 +411,7 @@ class JointCoupling(Stabilised):
     """A joint that moves as another one demands, through a transmission whose force is an unknown.
 
     q = Σ_k coefficients[k] q_leader^k, so that q̈ = r q̈_leader + r' q̇_leader² with the ratio r = ∂q/∂q_leader; q̈ = 0
-    if there is no leader. A value y that is handed in is added. The transmission exerts w [N m or N] on the joint and
+    if there is no leader. A value y of a call is added. The transmission exerts w [N m or N] on the joint and
     −r w on its leader: one coordinate, on which the torque τ of the joint acts as r τ. If the coupling is one of the
     model's closures, solvers ignore q and q̇ of the joint and compute them from the leader. Otherwise q and q̇ are used
     verbatim, and should satisfy the coupling.
@@ -494,7 +494,7 @@ class JointCoupling(Stabilised):
 
 
 def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:
-    """Constraints that a robot file declares beside the tree: JointCoupling of coupled joints, LoopJoint of loops.
+    """Constraints that a robot file declares: JointCoupling of coupled joints, LoopJoint of loops.
 
     stabilise: as of these classes.
     """
@@ -506,7 +506,7 @@ def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:
 
 
 def as_contact_wrench(contact: Contact | ContactWrench, model: Model) -> ContactWrench:
-    """The wrench of a contact whose motion is told by something else; of a Contact its noise is the robot's weight.
+    """The contact as a ContactWrench, for known motions; the noise of a Contact is the robot's weight.
 
     Raises InvalidInput for something else.
     """

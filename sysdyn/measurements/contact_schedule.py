@@ -51,7 +51,7 @@ class Standing:
             stands = np.broadcast_to(on[:, None], (n, self._groups[name].size))
             active[name] = stands & active.get(name, True)
         for name, foot in self._opposites.items():
-            if name not in others:  # on where the foot does not stand, as far as that is told
+            if name not in others:  # on while the stance is known to be inactive
                 off = np.asarray(~active[foot].any(axis=1) if foot in active else np.zeros(n, dtype=bool))
                 if foot in asked:
                     off = off & asked[foot].is_measured(held, self._labels)

@@ -42,8 +42,7 @@ from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
 from sysdyn.model import DeclaredSensor, Model
 from sysdyn.model.se3 import rotation, unskew
 
-# Classes of measurements on a link or joint that share what `sensor` hands in, by the type of the declared sensor. The
-# first one is made unless another is asked for.
+# Classes of measurements by the type of the declared sensor. The first one is the default.
 _CLASSES: dict[str, tuple[type[Measurement], ...]] = {
     "accelerometer": (Accelerometer,),
     "imu": (Accelerometer, Gyroscope, FrameAttitude),

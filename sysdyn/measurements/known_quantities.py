@@ -75,7 +75,7 @@ class RawMeasurement(QuantityMeasurement, listed=False):
                 well
     components  "all", or for a, f, fx names out of nx ny nz fx fy fz (alpha_x … a_z for a), for τ and q̈ numbers
                 of a joint with several degrees of freedom
-    name        name by which values are handed in, y={name: …}; default the class and its targets
+    name        name of its value in a call, y={name: …}; default the class and its targets
     noise       None for exact equations (standard deviations are accepted by estimation problems)
     bias        of a log, unknown: a Constant or a RandomWalk; drift=density is short for bias=RandomWalk(density)
     """
@@ -177,7 +177,7 @@ class JointTorque(RawMeasurement):
 
 
 class ExternalWrench(RawMeasurement):
-    """Known fx of bodies [N m, N], at the body's origin, in its coordinates; zero if no value is handed in."""
+    """Known fx of bodies [N m, N], at the body's origin, in its coordinates; zero unless a call gives a value."""
 
     quantity = "fx"
 

@@ -156,7 +156,7 @@ class MotorTorque(_LinearMeasurement):
     components  name of each motor, default the joints' names if there are as many, else their numbers
     passive     the joints resist as the model says: y = matrix (τ + damping q̇ + friction q̇/√(q̇² + slip²)) + bias,
                 slip in rad/s or m/s
-    optional    the value is zero if none is handed in, as of joints without a motor
+    optional    the value is zero unless a call gives one, as of joints without a motor
     drift       a further bias, unknown over a log: a Constant or a RandomWalk; bias= takes one, too
 
     With joint velocities q̇ = T θ̇ of motor velocities θ̇, power gives τ_θ = T^T τ: matrix is T^T.
@@ -233,7 +233,7 @@ def _called(C: Coefficients, ctx: Context) -> np.ndarray:
 
 
 def scalars(values: Any) -> np.ndarray:
-    """An array whose numbers are Python's floats, beside Expr."""
+    """An array of Expr and Python floats."""
     values = np.asarray(values, dtype=object)
     result = np.empty(values.shape, dtype=object)
     for place, x in np.ndenumerate(values):

@@ -168,8 +168,8 @@ class Measurement:
     """Base class: `m` equations Σ block · x + bias = y with value y of shape (…, m).
 
     Subclasses give `name`, `rows(ctx) → {(quantity, owner name): (m, size) block}`, `bias(ctx) → (m,)` (default
-    zero), and `components(model) → m names`; `noise` is None for an exact equation. optional: the value is zero if
-    none is handed in. A measurement that can be stored gives `describe()`.
+    zero), and `components(model) → m names`; `noise` is None for an exact equation. optional: the value is zero
+    unless a call gives one. A measurement that can be stored gives `describe()`.
 
     selection: numbers of its components among all that it could have; None for all. A `selectable` one can be measured
     in part, with noise or without: see `select`.
@@ -218,7 +218,7 @@ class Measurement:
 
     @property
     def zero_by_default(self) -> bool:
-        """True if its value is zero, where it is on, unless a value is handed in."""
+        """True if its value is zero, while it is on, unless a call gives one."""
         return self.optional or self.prior or (self.quantity in QUANTITY and QUANTITY[self.quantity].zero)
 
     @property
@@ -277,7 +277,7 @@ class Measurement:
     def describe(self, model: Model | None = None) -> dict | None:
         """Description as JSON, or None if it cannot be written down.
 
-        With a model, also data of the model that the rows depend on beside its digest, such as the place of the frame.
+        With a model, also data that rows depend on but the digest of the model lacks, such as the pose of the frame.
         """
         return None
 

@@ -73,7 +73,7 @@ class Noise:
     def numbers(self, value, least: float = STD_MIN) -> np.ndarray:
         """Numbers (…, scalars) from a standard deviation, one for each component (…, m), or covariances (…, m, m).
 
-        least: the least standard deviation; a call may hand in 0 for components of an independent noise, which are
+        least: the least standard deviation; a call may give 0 for components of an independent noise, which are
         exact then. Raises InvalidInput naming the entry that is not positive, not symmetric or not finite.
         """
         x = _real(self.name, value)

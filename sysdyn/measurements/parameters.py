@@ -66,7 +66,7 @@ class VariedModel(Model):
 def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.ndarray:
     """Values (n, size) that are physically possible: the model's, changed at random.
 
-    Gravity is turned and scaled; an inertia is multiplied and a point mass added to it, an armature multiplied.
+    Gravity is rotated and scaled; an inertia is multiplied and a point mass added to it, an armature multiplied.
     """
     found = parameter(model, name).require_default()
     if name == GRAVITY:

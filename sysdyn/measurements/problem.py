@@ -400,7 +400,7 @@ class Problem:
         return Groups([*groups, *self.parameters])
 
     def _argument_hint(self, quantity: str) -> str:
-        """Text for messages: the argument that hands in a stated quantity, whole or by its measurements."""
+        """Arguments of a call that give a known quantity, whole or by its measurements; for messages."""
         shape, known = QUANTITY[quantity].shape(self.model), len(self.knows(quantity))
         count = "" if known == math.prod(shape) else f" of which the {known} known entries count"
         by = ", ".join(f"{m.name!r}: …" for m in self.raw if m.quantity == quantity)

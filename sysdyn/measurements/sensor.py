@@ -39,7 +39,7 @@ class ConfigurableMeasurement(Measurement, listed=False):
     components: "all", one name, or several, in the order of the value. name: default the class and `on`. noise: None
     for an exact equation. bias: of a log, unknown: a Constant or a RandomWalk. unit_of: the unit of each of `scalars`.
     derived_arguments: arguments that are not stored, as they follow from the others.
-    arguments: keyword arguments of the class beside components, name, noise and bias.
+    arguments: keyword arguments of the class other than components, name, noise and bias.
     """
 
     scalars: ClassVar[tuple[str, ...]] = ()
@@ -157,7 +157,7 @@ class FrameSensor(FrameMixin, Sensor, listed=False):
 
 
 class ReferencedSensor(FrameSensor, listed=False):
-    """A frame sensor of which only the axes of the value can be chosen beside what every instrument has."""
+    """A frame sensor whose value can be in axes of the frame or of the world."""
 
     def __init__(
         self, frame: FrameRef, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
@@ -186,7 +186,7 @@ def wrench_axes(ctx: Context, frame: FrameRef, reference: str) -> tuple[np.ndarr
 
 
 def frame_pose_json(model: Model, frame: FrameRef) -> list:
-    """[body, X] of a frame, as JSON: data of the model that rows depend on beside its digest."""
+    """[body, X] of a frame, as JSON, which the digest of the model lacks."""
     found = find_frame(model, frame)
     return [found.body, found.X.tolist()]
 

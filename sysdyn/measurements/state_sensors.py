@@ -44,7 +44,7 @@ UNITS = {
 }  # fmt: skip
 # Name of a component of velocity by that of acceleration, as contacts name them.
 _RATE = dict(zip(ACCELERATION, TWIST, strict=True))
-# Word of when=: where a foot stands is told by its motion.
+# Value of when=: contacts are detected from the velocity of the foot.
 KINEMATICS = "kinematics"
 # Added to the square of twice the cosine of half an angle: a few times its rounding, so that it stays positive.
 COSINE_ROUNDING = 1e-15
@@ -180,7 +180,7 @@ class StateSensor(StateMeasurement, ConfigurableMeasurement, listed=False):
 class FrameStateSensor(FrameMixin, StateSensor, listed=False):
     """A sensor of the state in a frame that moves."""
 
-    def turned(self, ctx: Context, x: np.ndarray) -> np.ndarray:
+    def in_value_axes(self, ctx: Context, x: np.ndarray) -> np.ndarray:
         """A vector (3,) in axes of the frame, in the axes of the value."""
         return ctx.R(self.frame) @ x if self.reference == "world" else x
 
@@ -197,7 +197,7 @@ class FrameVelocity(FrameStateSensor, listed=False):
         super().__init__(frame, components, name, noise, bias, reference=reference)
 
     def all_values(self, ctx):
-        return self.turned(ctx, ctx.v(self.frame)[self.of_twist])
+        return self.in_value_axes(ctx, ctx.v(self.frame)[self.of_twist])
 
 
 class Gyroscope(FrameVelocity):
@@ -331,7 +331,7 @@ class Direction(FrameStateSensor):
 
 
 class Stance(FrameStateSensor):
-    """Velocity [rad/s, m/s] of a frame that stands: zero while it is active, unless a value is handed in.
+    """Velocity [rad/s, m/s] of a frame that stands: zero while it is active, unless a call gives a value.
 
     frame       a name of the model, or (body, T) with the pose T (4, 4) fixed in the body
     kind        held components, as of a `Contact`: "point" the origin; "fixed" all six; "normal" the origin along z …;
@@ -341,7 +341,7 @@ class Stance(FrameStateSensor):
     when        None: as a log or a run says; or the condition under which it stands, by columns of measurements of the
                 problem: "l_foot_ft: fz > 40", with <, >=, <=, and several joined by "and"; "l_foot_ft: fz" alone: a
                 limit is found from the log, between the forces of a foot that stands and of one that does not;
-                "kinematics": where its velocity agrees with zero, as the other sensors and feet tell it
+                "kinematics": while its velocity, estimated from other sensors and feet, agrees with zero
     settle      time [s] after its begin in which it does not count: a foot rings on the floor
     noise       standard deviation of the velocity of the frame while it stands
 
@@ -375,7 +375,7 @@ class Stance(FrameStateSensor):
         if self.radius:
             lowest = ctx.R(self.frame).T @ (-self.radius * _upwards(ctx.model))
             v = np.concatenate([v[:3], v[3:] + cross(v[:3], lowest)])
-        return np.concatenate([self.turned(ctx, v[:3]), self.turned(ctx, v[3:])])
+        return np.concatenate([self.in_value_axes(ctx, v[:3]), self.in_value_axes(ctx, v[3:])])
 
     def check(self, model: Model) -> None:
         super().check(model)
@@ -427,7 +427,7 @@ class FrameDistance(StateSensor):
 class StateFunction(StateMeasurement, listed=False):
     """Any smooth function of q and q̇, whose derivatives follow from it.
 
-    name        by which values are handed in, y={name: …}
+    name        name of its value in a call, y={name: …}
     function    function(ctx) → (m,) of a `Context` with q, qd, X0, R, p and v of frames, made of + − · / and numpy's
                 sin, cos, sqrt, without branching on values: it receives expressions once. It has no stored form
     components  number of values m, or a name for each

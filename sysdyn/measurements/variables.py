@@ -30,7 +30,7 @@ class Layout:
 
     wrenches: of the constraints; the block of each is ("w", its number).
     propagated: blocks ("Xa", i) of X_i a_λ(i) and ("Xf", i) of X_i^T f_i.
-    multipliers: their number; they have no block. further: names of quantities beside the usual ones.
+    multipliers: their number; they have no block. further: names of user-defined quantities.
     """
 
     model: Model

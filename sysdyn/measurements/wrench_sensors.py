@@ -98,7 +98,7 @@ class PointContact(ReferencedSensor):
     """Pure force as external wrench on a body, at the origin of a frame: no moment there [N m].
 
     A patch of tactile sensors that finds one contact gives its centroid as the frame. With components ["nx", "ny"] the
-    origin is the centre of pressure of a sole whose normal is z. The value is zero if none is handed in.
+    origin is the centre of pressure of a sole whose normal is z. The value is zero unless a call gives one.
     """
 
     scalars = WRENCH[:3]
@@ -116,7 +116,7 @@ class ForceDirection(FrameSensor):
     """Known direction of the external force on a body: two perpendicular components [N] are zero.
 
     direction (3,): in the axes of the frame, or of the world with reference="world"; of any length and sign.
-    The value is zero if none is handed in.
+    The value is zero unless a call gives one.
     """
 
     scalars = ("across_1", "across_2")
