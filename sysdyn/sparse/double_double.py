@@ -47,7 +47,7 @@ def _split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return high, x - high
 
 
-class Residuals:
+class DoubleDoubleResiduals:
     """Residuals A x + b in double-double arithmetic, rounded to floats. row, col, entries: (nnz) of A."""
 
     def __init__(self, row: np.ndarray, col: np.ndarray, entries: DoubleDouble):
@@ -88,7 +88,7 @@ def iterative_refinement(
     """
     with np.errstate(all="ignore"):
         x = DoubleDouble.of(-solve(b.high))
-    residuals, size = Residuals(row, col, entries), math.inf
+    residuals, size = DoubleDoubleResiduals(row, col, entries), math.inf
     for _ in range(MAX_STEPS):
         with np.errstate(all="ignore"):
             step = solve(residuals(x, b))

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sysdyn.sparse.double_double import DoubleDouble, Residuals, iterative_refinement
+from sysdyn.sparse.double_double import DoubleDouble, DoubleDoubleResiduals, iterative_refinement
 
 
 def dense(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -27,7 +27,7 @@ def test_residuals_keep_digits_that_cancel(seed):
         for c in range(k):
             sums[i][c] += (Fraction(high) + Fraction(low)) * (Fraction(x.high[j, c]) + Fraction(x.low[j, c]))
     b = DoubleDouble.of(-np.array([[float(y) for y in part] for part in sums]))  # which leaves what rounding takes
-    found = Residuals(row, col, entries)(x, b)
+    found = DoubleDoubleResiduals(row, col, entries)(x, b)
     expected = np.array([[float(y + Fraction(z)) for y, z in zip(*part, strict=True)]
                          for part in zip(sums, b.high.tolist(), strict=True)])  # fmt: skip
     assert np.abs(expected).max() > 0.0
