@@ -55,9 +55,9 @@ def weak(solver: sd.Solver, pivoting: bool) -> sd.Solver:
             return outputs, status | WEAK_PIVOT
 
     solver.executable.__class__ = Weak
-    solver._calls.shortest = lambda *_: None  # type: ignore[method-assign]  # which does without `results`
+    solver._calls.batch_call = lambda *_: None  # type: ignore[method-assign]  # which does without `results`
     if pivoting:
-        solver._resolver.again.solves = lambda *_: False  # type: ignore[method-assign]
+        solver._fallback.double_double.solve = lambda *_: None  # type: ignore[method-assign]
     return solver
 
 
@@ -78,8 +78,8 @@ def batches() -> list[dict[str, object]]:
     for marked in MARKED:
         q = rng.uniform(0.5, 1.5, (BATCH, 3))
         q[:marked] = np.linspace(1e-3, 2e-3, marked)[:, None] * np.array([0.7, 1.0, -0.6])
-        again = solver(q, qd, tau)._found.again
-        assert marked == (0 if again is None else again.sum())
+        flagged = solver(q, qd, tau)._result.flagged
+        assert marked == (0 if flagged is None else flagged.sum())
         what = f"batch of {BATCH:,}, {marked} of them marked"
         rows.append(row("planar arm", what, lambda q=q: solver(q, qd, tau)))
     return rows

@@ -71,7 +71,7 @@ def error(name: str, double: sd.Solver, single: sd.Solver, n: int) -> dict:
         for x in single.outputs:
             off, size = np.abs(found[x] - exact[x]).max(axis=1), np.abs(exact[x]).max(axis=1)
             worst = max(worst, float(np.max(off / size)))
-        failed = found._found.again
+        failed = found._result.flagged
         again += 0 if failed is None else int(np.count_nonzero(failed))
     what = f"{name}, error"
     print(f"  {what:<52}{worst:9.1e} of {n:,} states, {again} solved again  target {ERROR:g}")

@@ -14,7 +14,7 @@ from sysdyn.model.kinematics import frame_placement
 from sysdyn.model.se3 import pose
 
 
-def constraint_errors(problem: Problem, q: np.ndarray, qd: np.ndarray) -> dict[str, np.ndarray]:
+def component_errors(problem: Problem, q: np.ndarray, qd: np.ndarray) -> dict[str, np.ndarray]:
     """{constraint: (K, N, 2, m)} errors of its components and their rates along q (K, N, nq), qd (K, N, nv).
 
     Errors of a contact without `at=` are relative to its first pose; attitude errors are sines of angles.

@@ -16,7 +16,7 @@ from sysdyn.measurements.problem import Problem
 from sysdyn.model import Model
 from sysdyn.model.quantities import WRENCHES
 from sysdyn.online.robot_functions import kinematics
-from sysdyn.simulation.drift import constraint_errors
+from sysdyn.simulation.drift import component_errors
 from sysdyn.simulation.events import SimulationEvent
 
 
@@ -96,7 +96,7 @@ class Simulation:
         Of loops and couplings from where they are closed; of contacts from their pose `at=`, or else from their first
         one. Attitude errors are sines of angles.
         """
-        errors = constraint_errors(self.problem, *self._by_robot)
+        errors = component_errors(self.problem, *self._by_robot)
         return {name: x[:, :, int(rates)].reshape(*self.q.shape[:-1], -1) for name, x in errors.items()}
 
     def log(self) -> Log:

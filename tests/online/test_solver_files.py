@@ -185,9 +185,9 @@ def test_orders_types_and_passes_of_a_forged_file(tmp_path):
 
 def test_scalars_that_the_model_does_not_have(tmp_path):
     arrays, head = head_of(arm(1))
-    for pair in ([-1, 0], [2, 0], [0, 1]):
-        head["problem"]["measurements"][0]["pairs"][1] = pair
-        with pytest.raises(FileError, match="states tau .* which the model does not have"):
+    for selection in ([0, -1], [0, 7], [7]):
+        head["problem"]["measurements"][0]["selection"] = selection
+        with pytest.raises(FileError, match=r"components of 'tau' are \(.*\), but it has"):
             load_solver(written(tmp_path / "x.solver", arrays, head, forged=True))
 
 
