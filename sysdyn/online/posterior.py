@@ -1,8 +1,8 @@
 """Covariances, multipliers and determinant of a solved problem with noise, on request.
 
 Each result has a program: the elimination that solves for the mean, with the same order and guards, followed by
-selected entries of the inverse (Takahashi, Fagan and Chin 1973). Programs are compiled at first use. Variances have one
-program for all quantities that have been requested so far; a further quantity may change their last bit. For the
+selected entries of the inverse (Takahashi, Fagan and Chin 1973). Programs are compiled at first use. Variances of
+outputs that the user selected share one, so that a result does not depend on what has been requested before. For the
 residual tests see Teunissen (2000).
 """
 
@@ -66,7 +66,6 @@ class Posterior:
         self._key, self._progress = key, progress
         self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
         self._statistics: dict[str, Statistic] = {}
-        self._quantities: tuple[str, ...] = ()  # of the program of variances
 
     @functools.cached_property
     def system(self) -> AugmentedSystem:
@@ -104,11 +103,8 @@ class Posterior:
     def variances(self, quantity: str, states: SolvedStates) -> np.ndarray:
         """Variances (n, size) of the scalars of a quantity or of a measured output."""
         if quantity not in states.variances:
-            if quantity not in self._quantities:  # a program of all quantities replaces that of the previous ones
-                self._rows(quantity)
-                self._statistics.pop(_variances_of(self._quantities), None)
-                self._quantities += (quantity,)
-            quantities = self._quantities
+            self._rows(quantity)  # raises UnknownName
+            quantities = self._with_variances(quantity)
 
             def groups(of: Covariance) -> list[tuple[str, list]]:
                 return [(x, of.covariances([(y, y) for y in self._rows(x)(of)])) for x in quantities]
@@ -116,9 +112,19 @@ class Posterior:
             states.variances.update(self._run(_variances_of(quantities), groups, states))
         return states.variances[quantity]
 
+    def _with_variances(self, quantity: str) -> tuple[str, ...]:
+        """Quantities whose variances the program computes that computes those of `quantity`.
+
+        Outputs that the user selected share a program, in which the elimination and its guards run once. Each of all
+        quantities has its own: one program of all would be large.
+        """
+        outputs = self._options.output_names
+        selected = quantity in outputs and not set(self.problem.quantities) <= set(outputs)
+        return outputs if selected else (quantity,)
+
     def has_variances(self, quantity: str) -> bool:
         """True if `variances` of this quantity have a compiled program."""
-        return quantity in self._quantities and _variances_of(self._quantities) in self._statistics
+        return _variances_of(self._with_variances(quantity)) in self._statistics
 
     def covariance(self, first: OutputPart, second: OutputPart, states: SolvedStates) -> np.ndarray:
         """Covariances (n, size of first, size of second) between two parts."""
