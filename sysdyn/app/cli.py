@@ -221,7 +221,8 @@ def flops(
     Also counts the alternatives of `sysdyn.compile` (the system after its passes and, if only τ and q̈ are requested,
     a recursion), and textbook RNEA and ABA.
 
-    solve: without the transforms X, velocities and bias terms. end to end: from q and q̇.
+    The counts "end to end" start from q and q̇. The counts "solve" start from the transforms X, velocities and bias
+    terms.
 
     Example: sysdyn flops auto_tree:7,1,1.5,0.9 --problem forward
     """

@@ -252,7 +252,11 @@ def _arguments(
 
 
 def _argument(doc: Document, place: KeyPath, value: Any) -> Any:
-    """Convert an argument from TOML: frames to (body, T (4, 4)), blocks of Linear to {(quantity, name): matrix}."""
+    """Convert the TOML value of an argument of a measurement.
+
+    A frame table becomes (body name, pose T (4, 4) of the frame in the body). The list `blocks` of the measurement
+    `Linear` becomes {(quantity, name of the joint or body): matrix}. Other values are returned unchanged.
+    """
     key = place[-1]
     if key in ("frame", "frame_a", "frame_b") and isinstance(value, Mapping):
         _check_keys(doc, place, value, _FRAME_KEYS)

@@ -30,12 +30,12 @@ SegmentKind = Literal["inline", "outlined", "trig", "packed"]
 
 @dataclass(frozen=True)
 class SegmentTemplate:
-    """The computation of a segment, with its constants and external values as numbered parameters.
+    """The operations of a segment. Constants and values from outside (external values) are numbered parameters.
 
-    Equal templates can share code. kind: opcode of each operation. lhs, rhs: codes of the operands: 4 index + LOCAL,
-    CONSTANT or EXTERNAL, with the index of a result, a constant or an external value; −1 if there is no operand.
-    exported: indices of the results that other segments read. guards: index of each guarded result, and the indices of
-    the constants that are its two thresholds.
+    Segments with equal templates can share code. kind: opcode of each operation. lhs, rhs: operands of each operation
+    as 4 k + LOCAL (result of operation k), 4 k + CONSTANT (k-th constant) or 4 k + EXTERNAL (k-th external value); −1
+    for no operand. exported: operations whose results are outputs or are read by other segments. guards: pivot checks,
+    each as (operation that computes the pivot, index of the constant `Guard.threshold`, index of `Guard.weak`).
     """
 
     kind: bytes
@@ -197,7 +197,7 @@ def _merge(pieces: list[Segment], max_ops: int) -> list[list[Segment]]:
 
 
 def _thresholds(program: Program) -> dict[int, tuple[float, float]]:
-    """{guarded operation: (threshold, weak threshold)}; the largest ones if several guards check the operation."""
+    """{operation that computes a checked pivot: thresholds (`Guard.threshold`, `Guard.weak`)}; the largest of each."""
     thresholds: dict[int, tuple[float, float]] = {}
     for guard in program.guards:
         if guard.value >= program.first_op:

@@ -10,5 +10,5 @@ ROOT = PACKAGE.parent
 
 
 def shipped(name: str) -> Path | None:
-    """Path of a data folder; None if it does not exist, for example in a zip file."""
+    """Path of the data folder `name` of this package; None if there is none, as for a package imported from a zip."""
     return next((path for path in (ROOT / name, PACKAGE / name) if path.is_dir()), None)

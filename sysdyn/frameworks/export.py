@@ -29,9 +29,10 @@ SAMPLED_STATES = 64
 
 
 class ExportedProgram(NamedTuple):
-    """A program with the data that exporters need.
+    """A program as it is exported.
 
-    description: comments on its groups. states: samples {group: (N, size)} for test vectors.
+    name: function name. executable: the program on a back end. description: texts of the header. states: function that
+    returns sample inputs {group: (N, size)} for test vectors.
     """
 
     name: str
@@ -45,11 +46,11 @@ class Exportable(ABC):
 
     @abstractmethod
     def exported_program(self, name: str | None = None) -> ExportedProgram:
-        """The program with the data for exporters. name: function name; None for a default name."""
+        """The program with its function name, header texts and sample inputs. name: None for the default name."""
 
     @abstractmethod
     def framework_function(self, on_singular: str) -> FrameworkFunction:
-        """The program with the data for JAX and PyTorch. on_singular: "nan" or "raise"."""
+        """The program with its calling convention and error handling in JAX and PyTorch. on_singular: see `to_jax`."""
 
     def export_c(
         self, folder: str | os.PathLike, name: str | None = None, real: str = "float64",

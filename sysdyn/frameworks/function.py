@@ -221,9 +221,10 @@ class Function(Differentiable["Function"]):
         self, kind: str, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None,
         outputs: Mapping[str, str] | None = None, along: TangentBasis = unit_directions,
     ) -> Function:  # fmt: skip
-        """Compile a derivative product, see `Differentiable`.
+        """Compile a derivative product. kind: "jvp", "vjp" or "hvp", see the methods of these names for `of` and `wrt`.
 
-        outputs: {result: output group}. along: tangent basis, see `ProgramDerivatives`.
+        outputs: {name of a result in `of` and in calls of the product: output group of the program}; default: all
+        output groups under their own names. along: directions of the tangents of an input; default: its scalars.
         """
         outputs = outputs or {x: x for x in self.shapes}
         of = select_names("result", of, tuple(outputs), outputs)

@@ -55,7 +55,7 @@ def _as_array(name: str, x: Any, dtype: np.dtype) -> Any:
 
 
 class JaxNode(Node):
-    """A program as a parameter of the JAX primitive."""
+    """A program, or a derivative of one, that the JAX primitive runs: the static parameter `node` of its calls."""
 
     @functools.cached_property
     def _keys(self) -> dict[bool, int]:

@@ -75,7 +75,7 @@ def function(exported: FrameworkFunction) -> Callable:
 
 
 class TorchNode(Node):
-    """A program as a PyTorch operation. number: its index in `_NODES`."""
+    """A program, or a derivative of one, that the PyTorch operation runs. number: index of the node in `_NODES`."""
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -95,7 +95,10 @@ def library() -> ModuleType:
 
 @functools.cache
 def _operation() -> Callable[[TorchNode, list], tuple]:
-    """Autograd operation of all programs: apply(node, operands (size,) or (N, size)) → outputs of the node."""
+    """PyTorch operation with derivatives: apply(node, operands) → outputs, for the program of any `TorchNode`.
+
+    Operands and outputs are tensors (size,) or (N, size), one for each input or output group of the program.
+    """
     torch = library()
 
     def run(tensors: Any, node: TorchNode) -> tuple:
@@ -123,7 +126,11 @@ def _operation() -> Callable[[TorchNode, list], tuple]:
     opaque.register_autograd(backward, setup_context=setup)
 
     def cotangents(ctx: Any, weights: Any, needed: list[bool], apply: Callable) -> list:
-        """Cotangents of the operands with `needed`; None for the others."""
+        """Cotangents of the operands of a forward call; None for operands whose entry of `needed` is false.
+
+        ctx: autograd context of the call. weights: cotangent of each output; None for 0. apply: (node, operands) →
+        outputs; it runs the vector-Jacobian product.
+        """
         operands = ctx.saved_tensors
         names = tuple(name for name, need in zip(ctx.node.inputs, needed, strict=True) if need)
         many = lead(operands)

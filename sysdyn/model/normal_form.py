@@ -129,7 +129,7 @@ def axes_to_z(model: Model) -> tuple[Model, np.ndarray]:
 
 
 def canonical_frames(model: Model, keep: Collection[int] = ()) -> tuple[Model, np.ndarray]:
-    """Move the body frames of a model to canonical frames.
+    """Move the body frames of a model to canonical frames: z on the joint axis, x on a common perpendicular.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def canonical_frames(model: Model, keep: Collection[int] = ()) -> tuple[Model, n
 
 
 def changes_frames(model: Model, keep: Collection[int]) -> bool:
-    """True if any canonical frame differs from the body frame."""
+    """True if `canonical_frames` moves the frame of any body. Bodies in `keep` keep their frames."""
     return bool(np.any(canonical_frames(model, keep)[1] != np.eye(6)))
 
 

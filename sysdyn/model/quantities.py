@@ -66,15 +66,15 @@ class Quantity(ABC):
 
     @abstractmethod
     def part(self, model: Model, i: int) -> slice:
-        """Slice of joint or body i in the flattened array."""
+        """Slice of joint or body i in the flattened array of this quantity."""
 
     @abstractmethod
     def shape(self, model: Model) -> tuple[int, ...]:
-        """Shape of the array for the whole robot."""
+        """Shape of the array of this quantity for the whole robot."""
 
     @abstractmethod
     def units_at(self, model: Model, i: int) -> list[str]:
-        """Unit of each scalar of joint or body i."""
+        """Unit of each scalar of this quantity at joint or body i."""
 
     @property
     def is_force(self) -> bool:
@@ -101,16 +101,16 @@ class Quantity(ABC):
         return terms
 
     def size(self, model: Model, i: int) -> int:
-        """Number of scalars of joint or body i."""
+        """Number of scalars of this quantity at joint or body i."""
         part = self.part(model, i)
         return part.stop - part.start
 
     def components(self, model: Model, i: int) -> Sequence[str | int]:
-        """Name or number of each scalar of joint or body i."""
+        """Name, such as "nx", or else number of each scalar of this quantity at joint or body i."""
         return range(self.size(model, i))
 
     def suffixes(self, model: Model, i: int) -> list[str]:
-        """Name suffix of each scalar of joint or body i, such as "[2]" or ".nz"; "" for a single scalar."""
+        """Name suffix of each scalar of this quantity at joint or body i: "[2]" or ".nz"; "" for a single scalar."""
         components = self.components(model, i)
         return [""] if len(components) == 1 else [f"[{k}]" for k in components]
 
@@ -139,7 +139,7 @@ class Quantity(ABC):
         return tuple(unit for i in range(len(self.owners(model))) for unit in self.units_at(model, i))
 
     def group(self, model: Model) -> Group:
-        """Input or output group of a program for the whole quantity."""
+        """Input or output array of a program that contains this quantity for all joints or bodies, as a `Group`."""
         shape = self.shape(model)
         default = np.zeros(int(np.prod(shape))) if self.zero else None
         return Group(self.name, shape, self.labels(model), self.units(model), default, self.meaning)

@@ -156,7 +156,7 @@ def batch_axes(name: str, x: np.ndarray, shape: tuple[int, ...]) -> tuple[int, .
 
 
 def broadcast_shapes(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Broadcast the batch axes {name: axes} of several arrays. The message of InvalidInput lists all axes."""
+    """Common shape of the batch axes of several arrays {name: axes}. Raises InvalidInput if they do not broadcast."""
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError:

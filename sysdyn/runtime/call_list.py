@@ -60,10 +60,11 @@ class CallList:
         self, runner: Runner, inputs: Mapping[str, Array], outputs: Mapping[str, Array], n: int = 1,
         status: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        """Append a run of a program at n states.
+        """Append a kernel call that runs a program at n states in each time step.
 
-        An array that is the same at all time steps has shape (size,) or (n, size). One that changes is a `StridedArray`
-        of shape (N, n, size), or (N, 1, size) if all n states share its rows.
+        inputs, outputs: {group: array}. An array that is the same at all N time steps has shape (size,) or (n, size).
+        An array that changes is a `StridedArray` of shape (N, n, size), or (N, 1, size) if the n states share one row.
+        status (n,) int64: status bits of the states, overwritten in each time step; None: they are discarded.
         """
         program, kernel = runner.program, runner.backend.kernel(n == 1)
         assert kernel is not None

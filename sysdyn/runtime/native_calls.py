@@ -279,11 +279,12 @@ def rerun(
     program: Program, test: AcceptanceTest, recoverable: int, inputs: np.ndarray, perturbed: np.ndarray,
     states: np.ndarray, outputs: Arrays, status: np.ndarray,
 ) -> int:  # fmt: skip
-    """Rerun states in double-double arithmetic. Returns the number of accepted states.
+    """Rerun n states of a batch of N in double-double arithmetic. Returns the number of accepted states.
 
-    Writes the outputs of the accepted states and sets their status to 0. recoverable: status bits of states that are
-    rerun. inputs, perturbed (n, n_inputs): inputs of both runs. states (n,): indices of the states in the batch of N.
-    outputs {group: (N, size)}, status (N,): of the batch.
+    Each state runs twice: with `inputs` (n, n_inputs), and with `perturbed` (n, n_inputs) and the perturbed constants
+    of the test. It is accepted if both runs agree and no checked pivot counts as zero. Writes the outputs of the
+    accepted states and sets their status to 0. recoverable: states with other status bits are skipped. states (n,):
+    indices of the states in the batch. outputs {group: (N, size)}, status (N,): arrays of the batch.
     """
     constants, *rest = test
     return extension.rerun(

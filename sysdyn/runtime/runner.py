@@ -159,7 +159,10 @@ def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
 
 
 def _exclusive(lock: Lock, call: Callable[[], None], keep: object) -> None:
-    """Run a part of a bound call. Raises SysdynError if another thread runs it, since both would use one workspace."""
+    """Run `call` under the lock. Raises SysdynError if another thread runs it: both would use the same workspace.
+
+    call: the part of a bound call for one thread. keep: objects that must live as long as this function is bound.
+    """
     if not lock.acquire(blocking=False):
         raise SysdynError("this step is running on another thread: bind one for each thread")
     try:

@@ -11,9 +11,10 @@ LEAST_GAP = 4
 
 
 def input_spans(program: Program) -> np.ndarray:
-    """(k, 5): structs Span (native/driver.h) of the inputs that the program reads.
+    """Runs of consecutive inputs that the driver copies to the workspace: (k, 5), a struct Span (native/driver.h) each.
 
-    Unread inputs are neither copied nor checked.
+    Columns: index of the address of the group in `words`, first index in the group, length, workspace slot, 0. Inputs
+    that the program does not read are neither copied nor checked.
     """
     spans, word = [], 2
     for part in program.inputs.slices.values():
@@ -23,7 +24,11 @@ def input_spans(program: Program) -> np.ndarray:
 
 
 def output_spans(program: Program) -> np.ndarray:
-    """(k, 5): structs Span (native/driver.h) of all outputs. Spans of constant zeros come last."""
+    """Runs of consecutive outputs that the driver copies from the workspace: (k, 5), a struct Span each.
+
+    Columns as for inputs; the last one is 1 for runs of constant zeros, which are written without a copy. They come
+    last.
+    """
     spans, word = [], 2 + 2 * len(program.inputs)
     for part in program.outputs.slices.values():
         zero = program.zero_outputs[part].copy()
@@ -37,6 +42,6 @@ def output_spans(program: Program) -> np.ndarray:
 
 
 def _intervals(chosen: np.ndarray) -> list[tuple[int, int]]:
-    """(begin, end) of the runs of true values."""
+    """(first index, index after the last) of each run of true values in a bool array."""
     ends = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(int)))
     return [(int(a), int(b)) for a, b in ends.reshape(-1, 2)]

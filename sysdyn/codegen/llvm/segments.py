@@ -140,7 +140,10 @@ class IndirectAccess(OperandAccess):
 
 
 class PackedAccess(OperandAccess):
-    """Operand access of a packed segment, in the kernel of one state: each of its segments has a lane."""
+    """Operand access of a packed segment: one function computes several equal segments of one state, one per SIMD lane.
+
+    lanes: segment of each lane. reads: slot in each lane, per external value. writes: {operation: slot in each lane}.
+    """
 
     def __init__(self, types: Types, slot: np.ndarray, segment: Segment):
         super().__init__(types.of(pack_width(segment)), segment.template.exported)

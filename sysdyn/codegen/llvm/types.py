@@ -55,7 +55,7 @@ class Types:
         return f"call {self.vec} {text}.{self.suffix}({', '.join(f'{self.vec} {x}' for x in operands)})"
 
     def declarations(self) -> list[str]:
-        """Declarations of the LLVM intrinsics that operations, sines, cosines and guards use."""
+        """Declarations of the LLVM intrinsics that operations, sines, cosines and pivot checks use."""
         table = [(x.llvm, x.arity) for x in OPERATIONS.values() if x.llvm.startswith("@llvm")]
         every = dict([("@llvm.fmuladd", 3), *table, ("@llvm.fabs", 1)])
         return [f"declare {self.vec} {name}.{self.suffix}({', '.join([self.vec] * n)})" for name, n in every.items()]
