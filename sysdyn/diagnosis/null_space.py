@@ -38,6 +38,7 @@ class MotionElimination:
     """Partition of the rows and columns of a system by the elimination of the equations of motion.
 
     system: of layout "paper", with known quantities as rows. active (equations,) bool: equations that count; None: all.
+    z = (q̈, fx, w): the unknowns that the equations of motion do not give.
 
     motion, dependent_columns        active equations of motion, and the unknowns a, f, τ that they give, in order
     stating_rows, stated_columns     measurements of a single unknown of z, and these unknowns
@@ -81,7 +82,7 @@ class MotionElimination:
         return pattern.shape[0] == pattern.shape[1] and bool((maximum_matching(pattern) >= 0).all())
 
     def at(self, entries: np.ndarray, tolerance: float = 0.0) -> NullSpaces:
-        """The null spaces at one state. entries (nnz): one row of `system.values`. tolerance: see `NullSpaces`."""
+        """The null spaces at one state. entries (nnz) of D, see `System.values`. tolerance: see `NullSpaces`."""
         return NullSpaces(self, self.system.scaled(self.system.drop_rounding(entries)), tolerance)
 
 
@@ -137,10 +138,10 @@ class NullSpaces:
         return direction
 
     def solve(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(x (unknowns,), misfit (equations,)): least-squares solution of `matrix` x + b = 0 with z of least norm.
+        """(x (unknowns,), misfit (equations,)): least-squares solution of A x + b = 0, of least norm in z = (q̈, fx, w).
 
-        b (equations,) in scaled rows. misfit: residual of each row relative to the sum of its absolute terms, for which
-        a thousandth of the greatest unknown is added to each |x|.
+        A is `matrix`, and b (equations,) has the scaling of its rows. misfit: |A x + b| relative to the sum |A| s + |b|
+        of absolute terms. s is |x| plus a thousandth of the greatest |x|.
         """
         x = np.zeros(self.matrix.shape[1])
         for _ in range(2):  # the second is a step of iterative refinement
@@ -197,7 +198,7 @@ class NullSpaces:
         return _BalancedSVD(S)
 
     def _product(self) -> np.ndarray:
-        """S = Y N, before rounding errors are set to zero."""
+        """S = Y N: measurements Y as functions of z (see the module), before rounding errors are set to zero."""
         Y, places = self.matrix[self.elimination.rows], self.elimination
         return Y[:, places.columns].toarray() + Y[:, places.dependent_columns] @ self._response_of_columns
 

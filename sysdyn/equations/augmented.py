@@ -57,7 +57,7 @@ class AugmentedSystem(System):
         )
 
     def estimability(self, entries: np.ndarray) -> float:
-        """Reciprocal condition number of the equations without multipliers, for one row of `values`.
+        """Reciprocal condition number of the equations without multipliers, at one state; entries (nnz), see `values`.
 
         The minimum over two dense matrices: the exact equations, which have to be independent, and all equations, which
         have to determine the unknowns. An equation of variance zero is exact.
@@ -140,7 +140,7 @@ class AugmentedSystem(System):
         return result
 
     def _multipliers(self, entries: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """λ and μ (equations,) at one state with unknowns x; see `completed`."""
+        """Multipliers (equations,) at one state with unknowns x: λ of exact, μ of noisy equations; see `completed`."""
         n, M = self.n_unknowns, self.matrix(entries)
         noisy = np.flatnonzero(self.plain.noisy_mask)
         exact = np.flatnonzero(~self.plain.noisy_mask)

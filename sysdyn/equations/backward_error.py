@@ -35,7 +35,7 @@ class Residual(NamedTuple):
 
 
 def residual_at(system: System, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
-    """Residual for inputs by group and unknowns d (N, full layout)."""
+    """Residual D d + b and backward errors of unknowns d (N, full layout); inputs as for `System.values`."""
     size = math.ceil(RESIDUAL_ENTRIES / system.nnz)
     if len(d) <= size:
         return residual_of(system, *system.values(inputs), d)
@@ -47,7 +47,10 @@ def residual_at(system: System, inputs: Mapping[str, np.ndarray], d: np.ndarray)
 
 
 def residual_of(system: System, entries: np.ndarray, b: np.ndarray, d: np.ndarray) -> Residual:
-    """Residual for `System.values`: entries (N or 1, nnz), b (N or 1, equations) and d (N, full layout)."""
+    """Residual D d + b and backward errors of unknowns d (N, full layout), for given D and b.
+
+    entries (N or 1, nnz) of D and b (N or 1, equations): results of `System.values`.
+    """
     entries, b = np.broadcast_to(entries, (len(d), entries.shape[1])), np.broadcast_to(b, (len(d), b.shape[1]))
     column, x = system.coordinates[1], d[:, system.columns]
     rows, size = system.row_sums(entries * x[:, column]) + b, np.abs(entries)

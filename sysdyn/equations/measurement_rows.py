@@ -117,7 +117,11 @@ class MeasurementRows:
     def _of_unknowns(
         self, m: Measurement, blocks: Mapping[tuple[str, str], np.ndarray], bias: np.ndarray, shift: list[np.ndarray]
     ) -> tuple[list[tuple[range, np.ndarray]], np.ndarray]:
-        """(parts, bias) of a measurement, transformed from body frames to equation frames."""
+        """(parts, bias) of the rows of a measurement; a part is (columns in the layout, coefficients).
+
+        blocks {(quantity, owner): coefficients} and bias have unknowns in body frames, the result in equation frames.
+        shift: see the class; its terms are added to the bias.
+        """
         layout, parts = self._form.layout, []
         size = len(m.components(self._form.problem.model))
         for (quantity, owner), coefficients in blocks.items():

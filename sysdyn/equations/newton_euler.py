@@ -58,6 +58,8 @@ def newton_euler(
 ) -> tuple[EquationRows, list[np.ndarray], list[np.ndarray]]:  # fmt: skip
     """(rows, X, v) at q (nq,) and qd (nv,), arrays of floats or objects (Expr).
 
+    rows: the equations of motion. X, v: joint transforms (6, 6) and velocities (6,) of the bodies.
+
     begin(i) is called before the expressions of body i are written. classical: a is the classical acceleration of the
     origins of bodies, a + [0; ω × v], instead of the spatial one. fx_frames: {i: (6, 6)} from the frame of fx_i to that
     of c(f_i), if they differ.
@@ -107,7 +109,9 @@ def newton_euler(
 def _classical_bias(
     model: Model, i: int, q: np.ndarray, qd: np.ndarray, v: list[np.ndarray], inertia: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """c_i and ν_i of classical accelerations; the only linear velocity in them is the joint's own, v_J.
+    """Velocity terms c_i of equation c(a_i) and ν_i of c(f_i), each (6,), if a is the classical acceleration.
+
+    They depend on angular velocities ω and on no other linear velocity than that of the joint, v_J. v: body velocities.
 
     c = [ω_i × ω_J;  E (ω_λ × (ω_λ × r)) + 2 E ω_λ × v_J + ω_J × v_J],    ν = [ω × J ω;  ω × (ω × h)]
     """

@@ -91,7 +91,7 @@ class System:
 
     @property
     def sharing(self) -> str:
-        """How an elimination shares equal expressions; see `Graph`."""
+        """Option `sharing` of the graph of an elimination: "algebraic" or "structural"; see `Graph`."""
         return "algebraic" if "symmetric_elimination" in self.passes else "structural"
 
     # ---- names and pattern -------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class System:
         return values
 
     def matrix(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
-        """The CSR matrix of one row of `values`."""
+        """The CSR matrix D at one state; entries (nnz) as from `values`."""
         starts = self._starts
         return scipy.sparse.csr_matrix((np.array(entries), self.coordinates[1].copy(), starts.copy()), shape=self.shape)
 
@@ -240,7 +240,7 @@ class System:
         return self.matrix(entries * rows[r] * columns[c])
 
     def drop_rounding(self, entries: np.ndarray) -> np.ndarray:
-        """One row of `values` with zeros in place of entries that are rounding errors."""
+        """Entries (nnz) of D at one state, with zeros in place of those that are rounding errors."""
         return np.where(np.abs(entries) > ENTRY_ROUNDING * self.typical_sizes, entries, 0.0)
 
     def scaling_at(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -251,7 +251,7 @@ class System:
         return rows * both[0], columns * both[1]
 
     def reciprocal_condition(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
-        """1/κ of the square matrix of one row of `values`, with Skeel's κ minimised over the units of the unknowns.
+        """1/κ of the square matrix D with these entries (nnz), with Skeel's κ minimised over the units of the unknowns.
 
         1/κ is the least relative change of entries that makes the matrix singular: 1 is well-conditioned, 0 singular.
         Entries below 1e-14 of their typical size count as zeros. A cheaper lower bound, in the units of `scaling`, is
@@ -272,7 +272,7 @@ class System:
         return max(bound, 1.0 / condition)
 
     def solvability(self, entries: np.ndarray, sufficient: float = math.inf) -> float:
-        """Reciprocal condition number that decides whether a state can be solved, for one row of `values`.
+        """Reciprocal condition number that decides whether a state can be solved; entries (nnz) of D at that state.
 
         For a plain system: `reciprocal_condition`. In an estimate multipliers can make a regular problem look
         singular, so `AugmentedSystem` takes the greater of `reciprocal_condition` and `estimability`.

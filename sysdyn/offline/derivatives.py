@@ -41,7 +41,7 @@ DerivativeBlocks = dict[tuple[str, str], np.ndarray]
 
 @dataclass(frozen=True)
 class SymbolicDerivatives:
-    """Derivatives in a graph.
+    """Derivatives of outputs with respect to inputs, as expressions of `graph`; see `DerivativeBlocks`.
 
     method: "analytic", "implicit" or "implicit, transposed". inputs: groups of inputs. guards: of a Program. pivots:
     (value, index in `recursion.pivot_labels`) of pivots whose thresholds a check has to set. qdd, w: accelerations and

@@ -111,9 +111,10 @@ class OrderSelection:
         return self._ends_search(report) or attempt > 0 or not report.sign_changes
 
     def _ends_search(self, report: StabilityReport) -> bool:
-        """True if no other order has to be checked.
+        """True if an order with this report ends the search: other orders need not be checked.
 
-        An estimate may have other flaws than sign changes, because covariances change the size of its pivots.
+        The report has to be good. For an estimate, acceptable without sign changes is enough: other flaws are
+        tolerated, because covariances change the size of its pivots.
         """
         return report.good or (bool(self.system.problem.noisy) and report.acceptable and not report.sign_changes)
 
@@ -162,7 +163,7 @@ class OrderSelection:
         return sorted(choices, key=lambda choice: choice.total)
 
     def _candidates(self, last_resort: bool, costs: Mapping[str, int]) -> NamedSearches:
-        """(name, search) of every order to try. Raises UnknownName.
+        """(name, search algorithm) of every order to try, and of its variants (starts). Raises UnknownName.
 
         last_resort: include expensive orders that are structurally safe. costs: {name: operations}; the caller adds
         entries while it iterates.
@@ -194,7 +195,10 @@ class OrderSelection:
                 yield from starts(name)
 
     def _starts(self, name: str, last_resort: bool, costs: Mapping[str, int], two: bool = False) -> NamedSearches:
-        """(name, search) of the starts of an order; see `_candidates`. two: only two, as at the fast level."""
+        """(name, search algorithm) of each variant (start) of the order `name`. Arguments as for `_candidates`.
+
+        two: only the first two variants; the fast level sets it until a last resort is needed.
+        """
         two = two or self.options.level == "fast" and (not last_resort or self._best() is not None)
         starts = ORDERINGS[name]
         if name == "symmetric":

@@ -114,7 +114,7 @@ def refine(factorisation: PivotedLU | OrthogonalColumns, b: np.ndarray) -> np.nd
 
 
 class PivotedLU(NamedTuple):
-    """SuperLU factors of the equilibrated matrix D of a system at one state. entries: its row of `values`."""
+    """SuperLU factors of the equilibrated matrix D of a system at one state. entries (nnz): see `System.values`."""
 
     system: System
     entries: np.ndarray
@@ -124,7 +124,7 @@ class PivotedLU(NamedTuple):
 
     @staticmethod
     def of(system: System, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]) -> PivotedLU | None:
-        """Factorise one row of `values`. scaling: (rows, columns). None if exactly singular."""
+        """Factorise D with these entries (nnz); None if exactly singular. scaling: factors of (rows, columns)."""
         (rows, columns), (r, c) = scaling, system.coordinates
         lu = factors(system.matrix(entries * rows[r] * columns[c]))
         return None if lu is None else PivotedLU(system, entries, lu, rows, columns)
@@ -170,7 +170,10 @@ class OrthogonalColumns(NamedTuple):
 
     @staticmethod
     def of(system: System, entries: np.ndarray, b: np.ndarray) -> OrthogonalColumns | None:
-        """Factorise one row of `values`; None if D is rank deficient or the solution is not finite."""
+        """Factorise D with these entries (nnz), with row weights for the solution of D d + b = 0.
+
+        Returns None if D is rank deficient or the solution is not finite.
+        """
         D, clean = system.matrix(entries), system.drop_rounding(entries)
         rows, columns = (x * y for x, y in zip(system.scaling, balance(abs(system.scaled(clean))), strict=True))
         dense, accepted, full, regular = system.matrix(clean).toarray(), None, np.zeros((1, system.layout.n)), False

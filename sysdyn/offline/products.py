@@ -84,7 +84,11 @@ def _derivatives(
 
 
 def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
-    """Extend a product at unit quaternions: normalise the quaternions of q, and differentiate through that."""
+    """Extend the program of a Jacobian product from unit quaternions to all nonzero ones.
+
+    It normalises the quaternions of q, and applies the chain rule of the normalisation to tangents and gradients by q.
+    parts: the slice of each quaternion in q.
+    """
     graph, sizes, tangents = Graph(SHARING), program.inputs.sizes, f"{TANGENTS}:q"
     q = graph.inputs("q", sizes["q"])
     normalised = list(normalise_quaternions(q, parts))
@@ -99,7 +103,7 @@ def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
 
 
 class _ByInverseDynamics(ProgramDerivatives):
-    """Products by the method "inverse dynamics" (see the module).
+    """Jacobian products by the method "inverse dynamics" (see the module).
 
     free: degrees of freedom with known τ; the others have known q̈. inverse: ID and ROWS as functions of q, q̇, q̈, w
     and fx.
@@ -221,9 +225,9 @@ class _ByInverseDynamics(ProgramDerivatives):
 
 
 class _ByFactors(ProgramDerivatives):
-    """Products by the method "factors" (see the module).
+    """Jacobian products by the method "factors" (see the module).
 
-    outputs: coefficients of d in each output scalar.
+    outputs: {output: [{column: coefficient of that unknown} for each of its scalars]}, without constant terms.
     """
 
     method = "factors"

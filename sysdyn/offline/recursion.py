@@ -104,11 +104,11 @@ def generate_inverse(problem: Problem, options: Options) -> GeneratedDynamics:
 def compile_recursion(
     problem: Problem, dynamics: GeneratedDynamics, options: Options, states: int | None = None
 ) -> tuple[Choice, Program]:
-    """(choice, program) of a recursion, checked like an elimination of the system.
+    """Compile a recursion; returns (its costs and the report of its check, the program with guards).
 
-    The check completes the program's q̈ (or the known one) to all unknowns by division-free recursions, so that the
-    residual measures the error of q̈. Other outputs of the program replace computed ones. states: see
-    `SampledStates.of`.
+    It is checked like an elimination of the system. The check computes all unknowns from the program's q̈ (or the known
+    one) by division-free recursions, so that the residual measures the error of q̈. Unknowns that the program outputs
+    are taken from the program instead. states: number of sampled states, see `SampledStates.of`.
     """
     pivots = [strip_sign(x) for x, _ in dynamics.pivots]
     labels = pivot_labels(problem, [k for _, k in dynamics.pivots])
@@ -170,9 +170,10 @@ def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
 def check_recursion(
     problem: Problem, program: Program, labels: Sequence[str], wrenches: bool, states: int | None
 ) -> Check:
-    """Check a program with outputs q̈ (and possibly others) and PIVOTS.
+    """Check the residuals and pivots of a recursion at sampled states; returns the report and pivot thresholds.
 
-    wrenches: True if external wrenches are inputs, else they are zero. states: see `SampledStates.of`.
+    program: has the outputs PIVOTS, q̈ unless it is known, and possibly other quantities. labels: of the pivots.
+    wrenches: True if external wrenches are inputs, else they are zero. states: number, see `SampledStates.of`.
     """
 
     def run(part: StateArrays) -> Results:
@@ -188,7 +189,7 @@ def check_recursion(
 def _measured_outputs(
     problem: Problem, dynamics: GeneratedDynamics, measured: Sequence[Measurement]
 ) -> list[tuple[str, list]]:
-    """(name, values) of each measured output: an output of the recursion, or Y d + b_Y from its quantities."""
+    """(name, scalars) of each measured output: an output of the recursion, or Y d + b_Y with its outputs as d."""
     if all(m.name in dynamics.outputs for m in measured):
         return [(m.name, dynamics.outputs[m.name]) for m in measured]
     model, layout, graph = problem.model, Layout(problem.model), dynamics.graph

@@ -115,7 +115,10 @@ class _Each(Sequence):
 
 @dataclass(frozen=True, kw_only=True)
 class _TreeContext(Context):
-    """A context that reuses the body rotations of a recursion."""
+    """State and kinematics for the rows of a measurement, with body rotations from the expressions of a recursion.
+
+    bodies: the bodies of the model in the recursion. Sharing their rotations saves operations.
+    """
 
     bodies: OriginalBodies
 

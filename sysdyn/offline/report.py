@@ -159,7 +159,7 @@ class Choice:
 
     @property
     def total(self) -> int:
-        """Operations end to end."""
+        """Number of all operations from q, q̇ to the outputs, which is the cost of the order."""
         return self.end_to_end.total
 
     @property

@@ -211,10 +211,11 @@ def is_singular(system: System, states: dict[str, np.ndarray], entries: np.ndarr
 
 
 def is_unsolvable(system: System, states: dict[str, np.ndarray], entries: np.ndarray) -> np.ndarray:
-    """(N,) bool: True for singular states. An estimate is singular only if its equations without multipliers are.
+    """(N,) bool: True for states at which the system has no unique solution; entries (N, nnz): of the matrix.
 
-    At lengths of many metres, multipliers make the matrix of a regular estimate look singular. entries (N, nnz): of the
-    matrix.
+    Like `is_singular` without noise. The augmented matrix of a regular estimation problem can look singular, because
+    multipliers can square the condition number, as at lengths of many metres. So a state of an estimation problem also
+    counts as regular if the equations without multipliers are regular.
     """
     entries = np.broadcast_to(entries, (len(states["q"]), system.nnz))
     return np.array([system.solvability(x, SINGULAR) < SINGULAR for x in entries], dtype=bool)

@@ -33,7 +33,7 @@ class DoubleDouble(NamedTuple):
         return DoubleDouble(x, np.zeros_like(x))
 
     def plus(self, step: np.ndarray) -> DoubleDouble:
-        """The sum with floats. Knuth (1969)."""
+        """Add an array of floats; the double-double sum. Knuth (1969)."""
         high = self.high + step
         part = high - self.high
         low = (self.high - (high - part)) + (step - part) + self.low

@@ -128,7 +128,7 @@ class _SymmetricElimination:
         return Pivots(self.rows, self.columns)
 
     def take(self, i: int, j: int) -> None:
-        """Eliminate a diagonal entry or a pair."""
+        """Eliminate with the diagonal pivot (i, i), or with the pair (i, j), (j, i)."""
         for k in (i, j):
             for c in self.state.rows[k]:
                 self._safe.pop(c, None)
@@ -138,7 +138,7 @@ class _SymmetricElimination:
             self.columns.append(column)
 
     def _pairs(self, i: int, front: set[int]) -> list[RankedBlock]:
-        """Safe pairs of equation i."""
+        """Pairs (i, j) of equation i and an unknown j of the front whose entry is a safe pivot, ranked; [] if none."""
         row = self.state.rows[i]
         if self.positive[i] or (i in row and not self.noisy_pairs):
             return []
@@ -152,7 +152,7 @@ class _SymmetricElimination:
         return by_row[i]
 
     def _diagonal(self, i: int) -> list[RankedBlock]:
-        """The diagonal entry as an option, if it has the right sign at every state; else none."""
+        """The diagonal pivot (i, i), ranked, if it has the right sign at every state; else []."""
         entry = self.state.rows[i].get(i)
         if entry is None or not (entry if self.positive[i] else -entry).min() > 0.0:
             return []

@@ -134,7 +134,11 @@ class SampledElimination(SampledActiveSubmatrix):
         return rows if self.exact is None else rows & self.exact or rows
 
     def pivot_quality(self, i: int, j: int) -> float:
-        """Quality: ≥ 1 (safe) if sign and size are constant and not small in the column; 0 if the sign changes."""
+        """Stability of the pivot (i, j) as a number: ≥ 1 is safe, 0 if the sign changes.
+
+        At least 1 if the sign is constant over the samples, the size varies little, and the entry is never small
+        compared with the others of its column.
+        """
         if j in self.unit_columns[i]:
             return math.inf
         entry = self.rows[i][j]
@@ -152,7 +156,10 @@ class SampledElimination(SampledActiveSubmatrix):
         return value
 
     def norm_quality(self, j: int) -> float:
-        """Quality of the norm of column j over eligible rows: ≥ 1 if its size is constant; 0 if it can vanish."""
+        """Quality, as in `pivot_quality`, of a pivot that is the norm of the eligible rows of column j.
+
+        The ratio of the least to the greatest norm over the samples, divided by MIN_VARIATION.
+        """
         norm = np.linalg.norm([self.rows[i][j] for i in self.eligible_rows(j)], axis=0)
         return float(norm.min() / norm.max()) / MIN_VARIATION
 
