@@ -67,7 +67,7 @@ class PointForces(NamedTuple):
 
     @property
     def worst(self) -> np.ndarray:
-        """(…) The larger of both residuals."""
+        """(…) array: the larger of the residuals `signorini` and `friction`."""
         return np.maximum(self.signorini, self.friction)
 
 
@@ -199,7 +199,7 @@ class Coulomb:
         return -self._newton_inverse(omega, slope) @ (slope * self._inverse_scales(omega)[..., None, :])
 
     def _per_point(self, friction: ArrayLike) -> ArrayLike:
-        """Friction coefficients μ (…, points)."""
+        """Friction coefficients μ (…, points); a single number is that of all points."""
         return np.full(len(self.rows), friction) if np.ndim(friction) == 0 else friction
 
     # ---- fixed-point iterations ------------------------------------------------------------------------------------
@@ -221,7 +221,10 @@ class Coulomb:
         return PointForces(*(np.asarray(x)[None] for x in self.residuals(w[0], b[0], mu[0], forces[0])))
 
     def _loop(self, method: str, step: Runner, n: int) -> ConeLoop:
-        """Loop over n states, one per thread; loops for one state and for the last batch size are kept."""
+        """Compiled loop that repeats `step`, the step of a method, for n states.
+
+        Each thread has its own loops, and caches two for each method: for one state and for the last batch size.
+        """
         loops = self._loops.__dict__
         key = f"{method} {min(n, 2)}"
         if key not in loops or loops[key].n != n:
@@ -261,7 +264,7 @@ class Coulomb:
         return np.divide(1.0, bounds, out=np.zeros_like(bounds), where=bounds > 0.0)
 
     def _tangential(self, x: np.ndarray) -> np.ndarray:
-        """‖x_t‖ (…, points)."""
+        """Norm ‖x_t‖ (…, points) of the tangential components of x (…, m) at each point."""
         return np.stack([np.linalg.norm(x[..., part][..., :-1], axis=-1) for part in self._parts], axis=-1)
 
     # ---- Newton's method: the law is λ = Q(λ − σ / c) ---------------------------------------------------------------
@@ -284,16 +287,19 @@ class Coulomb:
         return function(y, mu), np.swapaxes(transposed, -1, -2)
 
     def _newton_inverse(self, w: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """(1 − Q' (1 − Ω / c))⁺ (…, m, m)."""
+        """Pseudo-inverse (…, m, m) of the Newton matrix 1 − Q' (1 − Ω / c), the derivative of λ − Q(λ − σ / c).
+
+        w: Ω (…, m, m). slope: Q' (…, m, m). c: scale of each point, see `_inverse_scales`.
+        """
         identity = np.eye(w.shape[-1])
         return np.linalg.pinv(identity - slope @ (identity - self._inverse_scales(w)[..., None] * w), rcond=RANK_TOL)
 
     def _shifted(self, w: np.ndarray, solution: PointForces) -> np.ndarray:
-        """λ − σ / c (…, m)."""
+        """Argument λ − σ / c (…, m) of the projection Q; w: Ω (…, m, m)."""
         return solution.forces - self._inverse_scales(w) * solution.motion
 
     def _inverse_scales(self, w: np.ndarray) -> np.ndarray:
-        """1 / c (…, m) of each row's point."""
+        """1 / c (…, m) for each row, with the scale c of its point, see `point_scales`; w: Ω (…, m, m)."""
         scales = point_scales(self.rows, np.moveaxis(np.diagonal(w, axis1=-2, axis2=-1), -1, 0))
         return np.repeat(1.0 / np.stack(scales, axis=-1), self.rows, axis=-1)
 

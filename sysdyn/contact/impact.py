@@ -101,7 +101,7 @@ class Impact:
         )
 
     def _restitution(self, value: float | Mapping[str, ArrayLike]) -> np.ndarray:
-        """e of each row. Raises InvalidInput, UnknownName."""
+        """Coefficient of restitution e of each constraint row (m,). Raises InvalidInput, UnknownName."""
         coefficients = np.zeros(sum(part.stop - part.start for part in self._parts.values()))
         for name, x in (value if isinstance(value, Mapping) else dict.fromkeys(self._parts, value)).items():
             check_among("constraint with a restitution", name, self._parts)

@@ -277,12 +277,18 @@ class Unilateral:
         return self._external.product("jvp", wrt="q")
 
     def _motion_by_q(self, at: StepData, qdd: np.ndarray) -> np.ndarray:
-        """∂(σ / h)/∂q (…, rows, nv): row i is the gradient of J_i v for the constant v = w_i q̇ + q̈."""
+        """Derivative ∂(σ / h)/∂q (…, rows, nv) at constant q̇ and q̈.
+
+        (σ / h)_i = J_i (w_i q̇ + q̈) with `weights` w_i: row i is the gradient of J_i v for a constant v = w_i q̇ + q̈.
+        """
         velocity = at.weights[..., None] * at.qd[..., None, :] + qdd[..., None, :]
         return self._velocity_vjp(at.q[..., None, :], velocity, cotangents=np.eye(at.weights.shape[-1]))["q"]
 
     def _force_by_q(self, at: StepData) -> np.ndarray:
-        """∂(J^T λ + Σ J_i^T fx_i)/∂q (…, nv, nv): row k of the first term is the gradient of λ^T J e_k."""
+        """Derivative ∂(J^T λ + Σ J_i^T fx_i)/∂q (…, nv, nv) at constant λ and fx.
+
+        Row k of the first term is the gradient of λ^T J e_k.
+        """
         q, axes = at.q[..., None, :], np.eye(self.model.nv)
         slope = self._velocity_vjp(q, axes, cotangents=at.all_multipliers[..., None, :])["q"]
         if at.fx is None:
@@ -295,7 +301,11 @@ class Unilateral:
         self, what: str, value: float | Mapping[str, ArrayLike], least: float = -np.inf, most: float = np.inf,
         default: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
-        """Values (…, points) of a number or {contact: (…)}; others: default or 0. Raises InvalidInput, UnknownName."""
+        """Convert an argument to (…, points): a number for all points, or {contact: (…)}.
+
+        what: name of the argument in messages. least, most: limits of its values. default (…, points): values of the
+        contacts that the dict does not name; None: 0. Raises InvalidInput, UnknownName.
+        """
         if is_number(value) and least <= float(value) <= most and np.isfinite(value):  # fast path
             return np.full(len(self._parts), float(value))
         columns = np.zeros(len(self._parts)) if default is None else default

@@ -428,7 +428,7 @@ def _autocorrelation(e: np.ndarray) -> float:
 
 
 def _weighted(factors: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """Triangular factor R (p + 1, p + 1) of the rows of all degrees of freedom, weighted by 1/σ."""
+    """Triangular R (p + 1, p + 1) with R^T R = Σ_j R_j^T R_j / σ_j², from the `factors` R_j (nv, p + 1, p + 1)."""
     return _triangle(np.vstack(factors / sigma[:, None, None]))
 
 

@@ -67,7 +67,7 @@ class Arguments(NamedTuple):
         return cls(q, qd, known, {name: x for name, x in keywords.items() if name not in by_name}, **by_name)
 
     def arrays(self) -> dict[ArgPath, Any]:
-        """Array arguments by path, in the order of the call, without `active`."""
+        """{(field, name or position in it): array} of all arguments except `active`, in the order of the call."""
         arrays: dict[ArgPath, Any] = {("q", None): self.q, ("qd", None): self.qd}
         for k, x in enumerate(self.known):
             arrays["known", k] = x
@@ -108,8 +108,8 @@ class Arguments(NamedTuple):
 class InputMap(NamedTuple):
     """Map from the array arguments of a call to a row (n_inputs,) of all inputs.
 
-    arguments: shape of each array at one state, and the input indices of its entries. constants (n_inputs,): values of
-    all other inputs. inactive: input indices of the values of switched-off components.
+    arguments: shape of each array at one state, and the positions of its entries in the row. constants (n_inputs,):
+    values of all other inputs. inactive: positions of the values of switched-off components.
     """
 
     arguments: list[Argument]
@@ -231,7 +231,7 @@ class Inputs:
         return InputMap(arguments, constants, np.flatnonzero(inactive))
 
     def _place(self, path: ArgPath) -> Argument | None:
-        """Shape at one state and input indices of an array argument; None if the problem takes no such array."""
+        """Shape of an array at one state, positions of its entries in the row; None if the problem lacks the array."""
         field, name = path
         columns, values = self.groups.columns, self.problem.values
         if field == "known":
@@ -258,14 +258,14 @@ class Inputs:
         return Argument(group.shape, _indices(columns((group.name,)))) if group else None
 
     def _value_inputs(self, name: str) -> np.ndarray:
-        """Input indices of the value of a measurement."""
+        """Positions of the components of a measurement's value in the row of all inputs, see `InputMap`."""
         group, m = value_group(name), self.measurements[name][0]
         if group in self.groups or not isinstance(m, RawMeasurement):
             return _indices(self.groups.columns((group,)))
         return self.groups.slices[m.quantity].start + np.array(m.places(self.model), dtype=np.int64)
 
     def _is_off(self, group: str, active: Mapping[str, bool]) -> bool:
-        """True if `group` is the value of a switched measurement that may be missing: it is off, or zero by default."""
+        """True if input `group` is the value of a measurement in `active` that is switched off or zero by default."""
         role, name = group_of(group)
         return role == VALUE and name in active and (not active[name] or name in self._zero_while_on)
 
@@ -445,7 +445,7 @@ class Inputs:
 
 
 def _positional(problem: Problem) -> tuple[str, ...]:
-    """The known quantity that may be a positional argument: the only one, or the only one without a default."""
+    """Known quantity that calls take by position: the only one, or the only one without a default; else ()."""
     known = problem.known_quantities
     needed = tuple(x for x in known if problem.inputs[x].default is None)
     return needed if len(needed) == 1 else known if len(known) == 1 else ()

@@ -37,11 +37,11 @@ class Result(StateInputs):
     Attributes
     ----------
     inputs : dict of arrays
-        {group: (size,) or (N, size)} in SI units, defaults included.
+        {input name in programs: (size,) or (N, size)} in SI units, defaults included.
     lead : tuple of int
         Batch axes of the call; their product is N.
     outputs : dict of arrays
-        {group: array of N states}.
+        {output name in programs: array of N states}.
     status : (N,) int64 array
         Bits of `sysdyn.program.opcodes`, zero for solved states.
     flagged : (N,) bool array or None
@@ -110,10 +110,10 @@ class BatchCall:
         outputs: dict[str, np.ndarray] | None = None,
         rows: np.ndarray | None = None,
     ) -> tuple[bool, dict[str, np.ndarray], np.ndarray] | None:
-        """(True if every status is 0, outputs, status (N,)); None if an array needs a conversion, or if N = 1.
+        """Run N states: (all statuses are 0, outputs, status (N,)), or None if an array needs a conversion or N = 1.
 
-        threads: None chooses their number by the amount of work. outputs: to be written, by default new arrays. rows
-        (k,): run the states of these rows of arrays and outputs only; status is (k,).
+        threads: number of threads; None chooses it by the amount of work. outputs: arrays to write to; default: new
+        ones. rows (k,): run only the states in these rows of the arrays and outputs; status is (k,).
         """
         axes = zip(arrays, self._axes, strict=True)
         n = next((len(x) for x, k in axes if type(x) is np.ndarray and x.ndim > k), 1)
@@ -226,7 +226,11 @@ class Calls(Generic[Key]):
         return self._batches[signature]
 
     def _fast_paths(self, input_map: InputMap, pattern: CallPattern, context: object) -> BatchCall | None:
-        """Add the single-state call of a pattern, and return its batch call."""
+        """Create the native calls for one form of arguments: add that for single states, return that for batches.
+
+        pattern: the arguments that the single-state call accepts. context: see `run`. Returns None if a batch needs a
+        conversion: the program reads variances, but the call passes standard deviations.
+        """
         quaternions = [self.inputs.groups.slices["q"].start + x.start for x in self.inputs.quaternions]
         keys, shapes = zip(*(self._results[group] for group in self._runner.program.outputs), strict=True)
         n_attributes = sum(key in self.inputs.problem.quantities for key in keys)

@@ -48,7 +48,11 @@ REPLACED_BY = {"a": "classical_accelerations", "f": "base_parameters"}
 
 
 class Kind(NamedTuple):
-    """A kind of derivatives: the vectors that a call takes, and whether its results are by output or by input."""
+    """Form of derivatives: the vectors that a call takes, and the keys of its results.
+
+    tangents, cotangents: True if calls take v, w. by_output: True if a product with vectors has one result for each
+    output, such as J v; False if it has one for each input, such as w^T J.
+    """
 
     tangents: bool = False
     cotangents: bool = False
@@ -89,7 +93,7 @@ def compile_derivatives(
 def _jacobian(
     problem: Problem, choice: Choice, solution: Program, options: Options, of: Sequence[str], wrt: Mapping[str, str]
 ) -> tuple[Program, str]:
-    """(program of the Jacobians, its method). wrt: {input: its group}."""
+    """(program of the Jacobians, its method). wrt: {input: its name in programs}."""
     symbolic, report = _differentiate(problem, choice, solution.guards, options, of, [*wrt.values()])
     blocks = [(f"d{x}_d{name}", list(symbolic.blocks[x, group].flat)) for x in of for name, group in wrt.items()]
     program = Program.from_graph(
@@ -100,7 +104,7 @@ def _jacobian(
 
 
 def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tuple[str, ...], dict[str, str]]:
-    """(inputs to differentiate by, {possible input: its group}). Raises UnknownName, InvalidInput."""
+    """(inputs to differentiate by, {possible input: its name in programs}). Raises UnknownName, InvalidInput."""
     groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
     optional = {m.name for m in problem.custom if (m.optional or m.prior) and not m.switchable}
     zero = optional.union(x for x in problem.known_quantities if QUANTITY[x].zero)
@@ -110,7 +114,7 @@ def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tu
 def _differentiate(
     problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
 ) -> tuple[SymbolicDerivatives, StabilityReport]:
-    """(derivatives, stability report of the underlying solution): analytic if possible, else implicit."""
+    """Derivatives, analytic if possible, else implicit; and the stability report of the solution that they need."""
     if has_analytic(problem, of, wrt) and (choice.is_recursion or not problem.constraints):
         return analytic(problem, of, wrt, options.external_wrenches), choice.report
     if choice.is_recursion:
@@ -187,11 +191,12 @@ def handle_failed_states(
 class Derivatives(Exportable):
     """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
 
-    kind: "derivatives". of, wrt: differentiated outputs, and inputs.
-    method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
-        system and of its transpose).
-    tangents, cotangents: {name: group} of the vectors of a call; empty for Jacobians. shapes: {result: shape at one
-        state}. flops: exact counts, including the solution of the problem. executable: the program on a back end.
+    kind: "derivatives" for the partial derivatives of every output with respect to every input.
+    of, wrt: names of the differentiated outputs, and of the inputs to differentiate by.
+    method: "analytic" (tree recursions), "implicit" (one solve with the factors of the system for each input scalar)
+        or "implicit, transposed" (one solve with the transposed factors for each output scalar).
+    tangents, cotangents: empty; only a `DerivativeProduct` takes vectors. shapes: {result: shape at one state}. flops:
+        exact counts, including the solution of the problem. executable: the program on a back end.
 
     Calls are thread-safe.
     """
@@ -326,8 +331,9 @@ class DerivativeProduct(Derivatives):
     """Compiled product of the derivatives J = ∂(of)/∂(wrt) of solved quantities and measured outputs with vectors.
 
     kind: "jvp" (J v, by output), "vjp" (wᵀ J, by input), or "hvp" (the derivative of wᵀ J along v, by input).
-    of, wrt: differentiated outputs, and inputs. method: "program" (forward and reverse mode through the program of the
-        solver), "factors" (one more solve with the factors of its elimination) or "inverse dynamics" (differentiated at
-        the solved accelerations): the one with the fewest operations.
-    tangents, cotangents: groups of the vectors that a call takes, by name. Other attributes as of `Derivatives`.
+    method: "program" (forward and reverse mode through the program of the solver), "factors" (one more solve with the
+        factors of its elimination) or "inverse dynamics" (differentiated at the solved accelerations): the one with the
+        fewest operations.
+    tangents, cotangents: vectors v and w that a call takes, {input: description of v} and {output: description of w}
+        with names, shapes and units. Other attributes as of `Derivatives`.
     """

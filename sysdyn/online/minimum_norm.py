@@ -38,7 +38,7 @@ class MinimumNorm:
     def __init__(self, system: BlockSystem, W: np.ndarray | None = None):
         self.system, self._elimination = system, MotionElimination(system)
         self._weights = np.zeros(system.layout.n) if W is None else W
-        # 1 for q̈, 1 / M for fx, w and further loads, 0 for all unknowns that follow from them
+        # natural weights: 1 for q̈, 1 / M for fx, w and further loads, 0 for all unknowns that follow from them
         load = 1.0 / (system.model.mass or 1.0)
         sizes = {"qdd": 1.0, **dict.fromkeys(("fx", "w", *system.layout.further), load)}
         self._natural = np.array([sizes.get(quantity, 0.0) for quantity, _ in system.col_blocks])
@@ -46,9 +46,10 @@ class MinimumNorm:
     def at(
         self, entries: np.ndarray, b: np.ndarray, tolerance: float = 0.0
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(d (unknowns,), mask of undetermined unknowns, mask of equations that contradict each other).
+        """Solve D d + b = 0 at one state for the d of minimum norm.
 
-        If equations contradict each other, d is a least-squares solution. tolerance: see `NullSpaces`.
+        Returns d (unknowns,), the mask of undetermined unknowns, and the mask of equations that contradict each other;
+        if some do, d is a least-squares solution. entries: nonzeros of D. tolerance: see `NullSpaces`.
         """
         rows, columns = self.system.scaling
         spaces = self._elimination.at(entries, tolerance)
@@ -60,7 +61,10 @@ class MinimumNorm:
         return self._least(d, spaces.right * columns[:, None]), undetermined, contradicting
 
     def _least(self, d: np.ndarray, N: np.ndarray) -> np.ndarray:
-        """Minimise ‖W (d + N z)‖ over z, then the norm in natural weights; N (unknowns, k): null-space basis."""
+        """Solution d + N z of minimum ‖W (d + N z)‖, and of minimum norm in natural weights among those.
+
+        N (unknowns, k): null-space basis. Natural weights: `_natural`.
+        """
         if not N.shape[1]:
             return d
         Q, R = np.linalg.qr(self._natural[:, None] * N)

@@ -260,11 +260,12 @@ class Kinematics(Differentiable["Kinematics"]):
         self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None,
         **others: ArrayLike,
     ) -> Any:  # fmt: skip
-        """{name: (…, shape)}, or the array alone for a single requested name; every call returns new arrays.
+        """Evaluate the functions: {name: (…, shape)}, or the array alone if a single name was requested.
 
-        Arguments are those that the results depend on: q (…, nq), qd (…, nv), fx (…, nb, 6) [N m, N] in body axes, and
-        others by name, such as q1. Leading axes are batch axes and broadcast. Quaternions are normalised. threads: None
-        chooses their number by the size of the batch.
+        Exactly the arguments that the results depend on are needed: q (…, nq), qd (…, nv), fx (…, nb, 6) [N m, N] in
+        body axes, q1 (…, nq) of "difference"; tangents and cotangents of derivative products. Leading axes are batch
+        axes and broadcast. Quaternions are normalised. Every call returns new arrays. threads: number of threads; None
+        chooses it by the size of the batch.
 
         Raises InvalidInput for missing or unneeded arguments, wrong shapes, values that are not finite, quaternions
         whose norm differs from 1 by more than 1e-6, and angles too large for sines and cosines.
@@ -318,7 +319,7 @@ class Kinematics(Differentiable["Kinematics"]):
         return function._replace(name="kinematics", program=program, bind_arguments=bind_arguments, eager_call=self)
 
     def _arguments(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> dict[str, Any]:
-        """Arguments that are not None. Raises InvalidInput unless they are exactly the needed ones."""
+        """{name: value} of the arguments that are not None. Raises InvalidInput if one is missing or not needed."""
         needed, arguments = (*self.function.inputs, *self.function.vectors), {"q": q, "qd": qd, "fx": fx}
         arguments = {name: x for name, x in arguments.items() if x is not None} | others
         if arguments.keys() != {*needed}:

@@ -95,7 +95,10 @@ class Solution(SolvedQuantities, EstimateAttributes, extension.RowResult):
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def __init__(self, about: SolutionContext, result: Result):
-        """result: that of a call. Native calls of one state create solutions with a row instead."""
+        """result: outputs, status and inputs of the call.
+
+        Native calls of one state do not call this method: they set `_row` instead of `_stored`.
+        """
         self._about, self._stored, self._row = about, result, None
 
     def __reduce__(self):
@@ -139,7 +142,7 @@ class Solution(SolvedQuantities, EstimateAttributes, extension.RowResult):
         return () if self._row is not None else self._stored.lead
 
     def _value(self, name: str) -> np.ndarray:
-        """The array of an output. Raises KeyError."""
+        """Array (…, *shape) of an output, by name. Raises KeyError for other names."""
         if self._row is not None:
             return self._row_output(name)
         return self._stored.outputs[name].reshape(self._stored.lead + self._outputs[name].shape)

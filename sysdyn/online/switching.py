@@ -56,7 +56,11 @@ Mode = tuple[str, ...]
 
 
 class CompiledMode(NamedTuple):
-    """Solver of a mode, the columns of its outputs in those of the whole problem by name, and its name in messages."""
+    """A compiled mode.
+
+    columns: {output: columns of the whole problem's output that this mode computes}. name: its name in messages, such
+    as "with 'l_foot' on and 'r_foot' off".
+    """
 
     solver: Solver
     columns: dict[str, slice | np.ndarray]
@@ -71,7 +75,7 @@ class ModeSolution(NamedTuple):
 
 
 class SwitchedSolution(Solution):
-    """Solution at states of several modes; w of constraints that are off is zero."""
+    """Solution of a `SwitchingSolver` at states of several modes; wrenches of constraints that are off are zero."""
 
     _solve_parts: Callable[[Arrays], dict[Mode, ModeSolution]]
 
@@ -173,7 +177,7 @@ class SwitchingSolver(Solver):
 
     @property
     def modes(self) -> dict[Mode, Solver]:
-        """{names of the constraints that are on: the Solver} of the compiled modes."""
+        """Solvers of the compiled modes: {names of the constraints that are on: Solver}."""
         return {mode: compiled.solver for mode, compiled in self._modes.items()}
 
     def mode(self, active: Named | None = None) -> Solver:
@@ -365,7 +369,7 @@ class ModesCall:
         return result
 
     def solve_parts(self, arrays: Arrays) -> dict[Mode, ModeSolution]:
-        """Solve each mode by itself."""
+        """Solve the states of each mode separately: {mode: its states and their solution}."""
         return {
             mode: ModeSolution(states, self._solve(mode, states, arrays)) for mode, (states, _) in self._modes.items()
         }

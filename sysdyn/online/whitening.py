@@ -18,10 +18,10 @@ from sysdyn.program.groups import slices
 
 
 class Multipliers(NamedTuple):
-    """Multipliers μ (n, m) of all components, their variances (n, m), and the diagonal (n or 1, m) of Σ⁻¹.
+    """Multipliers μ = Σ⁻¹ ε of the m noisy components of a problem at n states, and their covariances.
 
-    full: Cov(μ) (n, k, k) of the noises with full covariances. μ and variances are zero for components that are
-    switched off.
+    mu, variance (n, m): μ and Var μ, zero for components that are switched off. inverse (n or 1, m): diagonal of Σ⁻¹,
+    with the covariance Σ of the noise. full: {measurement: Cov(μ) (n, k, k)} if its noise has a full covariance.
     """
 
     mu: np.ndarray
@@ -46,7 +46,10 @@ class NoisyComponents:
         self._ones = [np.ones(x.size) for x in noises]
 
     def covariances(self, states: SolvedStates) -> np.ndarray:
-        """Packed covariances (n or 1, …) of all noises."""
+        """Packed covariances (n, p) of all noises; (1, p) if they are the same at all states.
+
+        Independent components have their variances, full covariances their lower triangles, row by row.
+        """
         return states.columns(self._groups)
 
     def variances(self, numbers: np.ndarray) -> np.ndarray:
@@ -61,7 +64,7 @@ class NoisyComponents:
         return as_columns([one if group is None else states.inputs[group] for group, one in pairs]) != 0.0
 
     def by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Split values (…, m) of all components into {noise: (…, size)}."""
+        """Split an array (…, m) over all noisy components by measurement: {name: (…, size)}."""
         if x.ndim == 1:  # twice as fast
             return {name: x[part] for name, part in self.places.items()}
         return {name: x[..., part] for name, part in self.places.items()}
@@ -77,11 +80,11 @@ class NoiseStatistics:
         self._variances = noisy.variances(self._numbers)
 
     def switched(self, x: np.ndarray) -> np.ndarray:
-        """x (n, m), zero for components that are off."""
+        """x (n, m) with zeros for components that are off."""
         return x if self.on is None else x * self.on
 
     def hidden(self, x: np.ndarray) -> np.ndarray:
-        """x (n, m), NaN for components that are off."""
+        """x (n, m) with NaN for components that are off."""
         return x if self.on is None else np.where(self.on, x, np.nan)
 
     def covariance(self, noise: Noise) -> np.ndarray:
@@ -98,13 +101,13 @@ class NoiseStatistics:
         return residuals
 
     def chi2(self, mu: np.ndarray) -> np.ndarray:
-        """ε^T Σ⁻¹ ε (n,)."""
+        """Weighted sum of squared residuals ε^T Σ⁻¹ ε (n,) of the components that are on, from μ = Σ⁻¹ ε (n, m)."""
         mu = self.switched(mu)
         terms = mu * self.residuals(mu)
         return np.sum([x.sum(axis=1) for x in self.noisy.by_name(terms).values()], axis=0)
 
     def multipliers(self, mu: np.ndarray, numbers: np.ndarray) -> Multipliers:
-        """`Multipliers` from values (n, m) and their packed covariances (n, …)."""
+        """`Multipliers` from μ (n, m) and the packed covariances (n, p) of μ."""
         variance = self.switched(np.maximum(self.noisy.variances(numbers), 0.0))
         with np.errstate(divide="ignore"):
             inverse = 1.0 / self._variances

@@ -72,7 +72,10 @@ class ArticulatedInertia:
         return ArticulatedInertia(block(self.J, 0, 0), block(self.H, 0, 3), block(self.M, 3, 3))
 
     def rotate_back(self, E: AxisRotation | GeneralRotation, double_angle: bool) -> ArticulatedInertia:
-        """E^T I E by blocks: the inertia in the axes before the rotation E."""
+        """Rotate to the axes before the rotation E: E^T I E, block by block.
+
+        double_angle: see `AxisRotation.congruence`.
+        """
         return ArticulatedInertia(*(E.congruence(A, double_angle) for A in (self.J, self.H, self.M)))
 
     def displace(self, p: Vector) -> ArticulatedInertia:
@@ -136,9 +139,10 @@ Record = FreeJoint | RowJoint | DrivenJoint
 def articulated_dynamics(
     tree: LinkTree, motion: ReferenceMotion, tau: Vector, free: Collection[int], rows: LinkRows, symmetric: bool
 ) -> ForwardDynamics:
-    """Hybrid dynamics: `free` degrees of freedom have known τ, the others have the q̈ of `motion`.
+    """Hybrid dynamics: solve for q̈ of the `free` degrees of freedom, τ of the others, and multipliers of the rows.
 
-    symmetric: factor Ω as L^T D L, else as L U.
+    tau (nv): τ of the `free` degrees of freedom; the others have the q̈ of `motion`. rows: constraints. symmetric:
+    factor Ω as L^T D L, else as L U.
     """
     records, propagator, pivots = backward_pass(tree, motion, tau, free, rows, early=True)
     m, nv = len(rows.targets), tree.model.nv

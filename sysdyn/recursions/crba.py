@@ -42,9 +42,10 @@ class ForwardDynamics(NamedTuple):
 def composite_dynamics(
     tree: LinkTree, motion: ReferenceMotion, tau: Vector, free: Collection[int], rows: LinkRows, symmetric: bool
 ) -> ForwardDynamics:
-    """Hybrid dynamics: `free` degrees of freedom have known τ, the others have the q̈ of `motion`.
+    """Hybrid dynamics: solve for q̈ of the `free` degrees of freedom, τ of the others, and multipliers of the rows.
 
-    symmetric: factor H as L^T D L, else as L U.
+    tau (nv): τ of the `free` degrees of freedom; the others have the q̈ of `motion`. rows: constraints. symmetric:
+    factor H as L^T D L, else as L U.
     """
     pivots: JointPivots = []
     bias = joint_torques(tree, accumulate(tree, motion.wrenches), motion.qdd)
@@ -126,8 +127,8 @@ def delassus(
 def solve(H: SparseMatrix, u: Vector, free: Collection[int], pivots: JointPivots, symmetric: bool) -> Vector:
     """Solve H x = u by H = L^T D L, last row first, without fill-in. RBDA Table 6.3.
 
-    free: indices of the unknowns; the other x are 0. H: upper triangle. symmetric: if False, both triangles are
-    eliminated, as in L U.
+    free: indices of the unknowns; the other x are 0. H: upper triangle. pivots: the diagonal of D is appended to it.
+    symmetric: if False, both triangles are eliminated, as in L U.
     """
     u = [x if k in free else 0.0 for k, x in enumerate(u)]
     lower = _eliminate(_active(H, len(u), free, symmetric), free, u, pivots, symmetric)
@@ -169,7 +170,7 @@ def _active(H: SparseMatrix, n: int, numbers: Collection[int], symmetric: bool) 
 def _eliminate(
     active: ActiveSubmatrix, numbers: Collection[int], u: Vector, pivots: JointPivots, symmetric: bool
 ) -> dict[int, dict[int, Scalar]]:
-    """Rows of L of L^T D L; overwrites u by D⁻¹ L^−T u."""
+    """Factor a matrix as L^T D L: returns the rows of L, appends D to `pivots`, overwrites u by D⁻¹ L^−T u."""
     lower: dict[int, dict[int, Scalar]] = {}
     for c in sorted(numbers, reverse=True):
         pivot, row, column = active.pivot(c, c)

@@ -240,7 +240,7 @@ class TauQdd:
         return values, pivots
 
     def given_kinematics(self, method: str, outputs: Sequence[str], choose: Choose) -> None:
-        """None: this count exists for `AllUnknowns` only."""
+        """Return None: only `AllUnknowns` can take the velocity terms c and ν as inputs."""
 
 
 class AllUnknowns:
@@ -259,7 +259,7 @@ class AllUnknowns:
         return self._from_velocity_terms(inputs, *terms, method, outputs, choose)
 
     def given_kinematics(self, method: str, outputs: Sequence[str], choose: Choose) -> GeneratedDynamics:
-        """The program with c and ν as inputs, to count the operations beyond X, v, c and ν."""
+        """Program with the velocity terms c and ν as inputs: its operations are those beyond X, v, c and ν."""
         source, inputs = self._inputs(), self._inputs()
         terms = velocity_terms(source.tree(self._rotated, choose), source.qd)
         c, nu = (

@@ -78,9 +78,10 @@ class RowPivot:
 
 
 class RowPropagator:
-    """Constraint rows during a backward pass.
+    """Propagates constraint rows from the tips to the base during a backward pass, and accumulates Ω and r.
 
-    omega: upper triangle {(row, column): Ω entry}. residuals: r (m). early: allow early elimination.
+    omega: upper triangle of Ω, {(row, column): entry}. residuals: r (m). early: if True, rows may eliminate a degree of
+    freedom by early elimination, see the docstring of the module.
     """
 
     def __init__(self, tree: LinkTree, rows: LinkRows, early: bool = False):
@@ -96,7 +97,7 @@ class RowPropagator:
         self._reach = max((float(np.abs(translation(X)).max()) for X in tree.model.X_tree), default=0.0)
 
     def coefficients(self, i: int, k: int, s: Vector) -> dict[int, Scalar]:
-        """{row e: κ_e} of degree of freedom k of body i with axis s (6), without zeros."""
+        """Coefficients κ_e = C_e s + c_k of q̈_k in all rows: {row e: κ_e} without zeros; s (6): axis of k on body i."""
         direct, rows = self._freedoms.get(k, {}), self._rows[i]
         products = {e: direct.get(e, 0.0) + dot(s, row) for e, row in rows.items()}
         products |= {e: x for e, x in direct.items() if e not in rows}
@@ -120,7 +121,10 @@ class RowPropagator:
         return RowPivot(e, pivot, scale(1.0 / pivot, row), self.residuals[e] * (1.0 / pivot), others)
 
     def eliminate_freedom(self, i: int, coefficients: dict[int, Scalar], W: Vector, u: Scalar, inverse: Scalar) -> None:
-        """Update rows, residuals and Ω for an eliminated degree of freedom of body i; W = U / D, inverse = 1 / D."""
+        """Update rows, residuals and Ω for an eliminated degree of freedom of body i.
+
+        coefficients: {row e: κ_e}. W = U / D (6), inverse = 1 / D.
+        """
         rows = self._rows[i]
         self._single -= set(coefficients)
         for e, x in coefficients.items():

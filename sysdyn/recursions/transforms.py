@@ -86,7 +86,7 @@ class AxisRotation:
     def congruence(self, A: Matrix, double_angle: bool) -> Matrix:
         """E^T A E.
 
-        With the double angle, the block A = [a b; d e] across the axis becomes, with k = s (e − a) − c (b + d),
+        If `double_angle`, the block A = [a b; d e] across the axis becomes, with k = s (e − a) − c (b + d),
 
             [a + s k, −(d + c k); −(b + c k), e − s k]
 
@@ -125,7 +125,7 @@ class GeneralRotation:
         return [dot([row[k] for row in self.E], x) for k in range(3)]
 
     def congruence(self, A: Matrix, double_angle: bool) -> Matrix:
-        """E^T A E."""
+        """E^T A E; `double_angle` has no effect on a general rotation."""
         return _congruence(self, A)
 
 
@@ -201,7 +201,10 @@ class RigidInertia:
         return RigidInertia(S, add(self.h, other.h), self.m + other.m)
 
     def rotate_back(self, E: AxisRotation | GeneralRotation, double_angle: bool) -> RigidInertia:
-        """Inertia in the axes before the rotation E: E^T Σ E, E^T h."""
+        """Rotate to the axes before the rotation E: Σ' = E^T Σ E, h' = E^T h, m' = m.
+
+        double_angle: evaluate E^T Σ E with fewer multiplications, see `AxisRotation.congruence`.
+        """
         return RigidInertia(E.congruence(self.S, double_angle), E.apply_T(self.h), self.m)
 
     def displace(self, p: Vector) -> RigidInertia:

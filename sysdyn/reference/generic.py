@@ -53,7 +53,11 @@ def run_arrays(recursion: Callable, arguments: Mapping[str, tuple[object, tuple[
 
 
 def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
-    """Call recursion(*values), in the order of `names` and None if missing, for each state of checked values."""
+    """Call a recursion at one state, a symbolic state or a batch of states; results have the batch axes of the values.
+
+    sizes: {name: shape at one state}. values: {name: checked array (…, *shape)}. names: order of the arguments of the
+    recursion; those without a value are None.
+    """
     if any(value.dtype == object for value in values.values()):
         return recursion(*_symbolic(values, sizes, names))
     heads = {name: value.shape[: value.ndim - len(sizes[name])] for name, value in values.items()}
