@@ -335,5 +335,5 @@ class DerivativeProduct(Derivatives):
         factors of its elimination) or "inverse dynamics" (differentiated at the solved accelerations): the one with the
         fewest operations.
     tangents, cotangents: vectors v and w that a call takes, {input: description of v} and {output: description of w}
-        with names, shapes and units. Other attributes as of `Derivatives`.
+        with shapes and labels. Other attributes as of `Derivatives`.
     """
