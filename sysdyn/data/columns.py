@@ -150,10 +150,10 @@ class LogColumns:
         return {x for label in labels for x in (label, label.replace(":", ".", 1))}
 
     def matched(self, table: Table, where: str, warned: set[str] | None = None) -> dict[int, Column]:
-        """{number of a table's column: column here} of those that the problem uses.
+        """{index of a table's column: `Column` of the problem} for the columns that the problem uses.
 
-        Those of unknown names are ignored with one LogWarning, except for names in `warned`. Raises InvalidInput for
-        names that occur twice, wrong units, and missing columns.
+        Columns with unknown names are ignored; one LogWarning lists them, except for names in `warned`. Raises
+        InvalidInput for names that occur twice, wrong units, and missing columns.
         """
         used: dict[Column, int] = {}
         unknown: list[str] = []
@@ -179,7 +179,7 @@ class LogColumns:
         return {j: column for column, j in used.items()}
 
     def _ignored(self, name: str) -> bool:
-        """True for a column without a meaning here that needs no warning."""
+        """True for a column that the problem does not use and that needs no warning."""
         new = [self._renames.get(x.lstrip("/")) for x in (name, name.partition("[")[0])]
         return name in _INDEX or "" in new or (self._exact and not self._elsewhere.isdisjoint((name, *new)))
 
@@ -242,7 +242,7 @@ class LogColumns:
 
 
 def check_units(problem: Problem, units: Mapping[str, str | Sequence[str]]) -> None:
-    """Raise InvalidInput unless units, by measurement or q and qd, are the units of the values here; UnknownName."""
+    """Check that units {measurement, q or qd: units} are those of the problem. Raises InvalidInput, UnknownName."""
     unit = {(c.group, c.index): c.unit for x in STATES for c in LogColumns(problem, states=x).columns}
     for name, given in units.items():
         needed = [u for (g, _), u in unit.items() if g in (name, value_group(name))]

@@ -9,9 +9,10 @@ import numpy as np
 
 
 class CovarianceBlock(NamedTuple):
-    """Covariances P (N, chains, k, k) of unknowns (chains, k), and entries of Λ.
+    """Covariances P (N, chains, k, k) of uncoupled chains of k unknowns each, with indices columns (chains, k).
 
-    adjoint (N − 1, chains, e): Λ behind each transition, at places (e, 2).
+    adjoint (N − 1, chains, e): entries of the adjoint covariance Λ (see `kalman_smoother`) after each transition, at
+    the places (e, 2), rows and columns.
     """
 
     columns: np.ndarray
@@ -37,7 +38,7 @@ class Covariances:
         return Covariances(self.size, [_block(x.columns, x.P[chosen]) for x in self.blocks])
 
     def dense(self) -> np.ndarray:
-        """(N, size, size), which may be those of the only block."""
+        """Dense covariances (N, size, size); the array of a block itself, not a copy, if it has all unknowns."""
         first, *others = self.blocks
         if not others and np.array_equal(first.columns, np.arange(self.size)[None]):
             return first.P[:, 0]
@@ -54,7 +55,7 @@ class Covariances:
         return found
 
     def adjoint(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Entries (N − 1, …) of Λ behind each step, of pairs of unknowns that its noise moves together."""
+        """Entries (N − 1, …) of the adjoint covariance Λ after each step, for pairs of unknowns with joint noise."""
         wanted = (first * self.size + second).reshape(-1)
         found = np.zeros((len(self.blocks[0].adjoint), len(wanted)))
         for x in self.blocks:
@@ -64,7 +65,7 @@ class Covariances:
         return found.reshape(len(found), *first.shape)
 
     def together(self, columns: np.ndarray) -> np.ndarray:
-        """Numbers of all unknowns in blocks with some of these."""
+        """Sorted indices of all unknowns in the blocks that contain any of the unknowns `columns`."""
         found = [own for x in self.blocks for own in x.columns if np.isin(own, columns).any()]
         return np.sort(np.concatenate(found))
 
@@ -78,5 +79,5 @@ class Covariances:
 
 
 def _block(columns: np.ndarray, P: np.ndarray) -> CovarianceBlock:
-    """Covariances alone."""
+    """A block without adjoint covariances."""
     return CovarianceBlock(columns, P, np.zeros((0, len(columns), 0)), np.zeros((0, 2), dtype=np.int64))

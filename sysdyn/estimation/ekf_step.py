@@ -66,7 +66,7 @@ class FilterStep:
         self.updates = [Update(self, x, gate and isinstance(x, StateResiduals)) for x in sources]
 
     def load(self, path: StateTrajectory, P: np.ndarray) -> None:
-        """Set the state; path: of one time step."""
+        """Set the state from a trajectory of one time step, and its covariance P (unknowns, unknowns)."""
         for name, x in ((POSITION, path.q), (RATES, path.rates), (BIASES, path.biases)):
             self.state[name][:] = x.reshape(-1)
         self.P[:] = P
@@ -87,7 +87,7 @@ class FilterStep:
         self._predict()
 
     def _prediction(self) -> CallList:
-        """Calls of the prediction, P ← Φ P Φᵀ + Q."""
+        """List of the calls that predict the state and its covariance, P ← Φ P Φᵀ + Q."""
         x, k, calls = between(self.layout.motion, self.layout.n_biases, predict=True), self.layout.size, CallList()
         places, numbers = x.Phi, (x.Q @ [k, 1]).astype(np.intc)
         found = _called(calls, machine_code(x.program), self.state | self.given)
@@ -101,7 +101,7 @@ class FilterStep:
         return calls
 
     def copy_state(self, calls: CallList, found: Mapping[str, np.ndarray]) -> None:
-        """Add calls that copy a state from outputs of a program."""
+        """Add calls that copy the outputs `found` of a program to the state."""
         for name, x in self.state.items():
             calls.call("dcopy", len(x), found[name], 1, x, 1)
 
@@ -136,7 +136,7 @@ class Update:
         self._read, self._solve = self.reading.bind_first(), self.solution.bind_first()
 
     def _solution(self) -> CallList:
-        """Calls of the update by the residuals."""
+        """List of the BLAS, LAPACK and program calls that update the state and P by the residuals."""
         calls, P, exact = CallList(), self._step.P, self.source.exact
         k, m, z, change = len(P), self.rows, self._z, self._change
         places = self.source.places.T

@@ -362,7 +362,10 @@ def _unwrapped(
 def _vectors(
     filter_: Filter, belief: GaussianState, last: MeasurementData, readings: Sequence[Reading], dt: float
 ) -> tuple[list[dict[str, np.ndarray]], list[GaussianState]]:
-    """(readings {member: values, has_member: switches, t}, states after them) of samples like the last one."""
+    """Test vectors: ([inputs {member: values, has_member: switches, t, dt}], [filtered states]) of TEST_ROWS samples.
+
+    Each sample repeats the last one `last`, dt later, with random dropouts and wrapped angles.
+    """
     own, rng = replace(filter_, turns=filter_.turns.copy(), events=[], _current=None), np.random.default_rng(0)
     rows, found = [], []
     for row_number in range(TEST_ROWS):

@@ -285,7 +285,7 @@ class _CompiledChain:
         return int(failed[-1]) if len(failed) else -1
 
     def _predict(self, calls: CallList) -> None:
-        """Calls for m = Φ m + c and P = Φ P Φᵀ + Q."""
+        """Add the calls of the prediction, m ← Φ m + c and P ← Φ P Φᵀ + Q."""
         k, places, (W, V) = self.k, self.Phi_places, np.zeros((2, self.k, self.k))
         calls.call("dcopy", k, self.c_to, 1, self.mean, 1)
         calls.spmm(1, k, places, self.Phi_to, self.mean_before, self.mean, add=True)
@@ -295,7 +295,10 @@ class _CompiledChain:
         calls.call("scatter_add", len(self.noise), self.noise, self.Q_to, self.P)
 
     def _update(self, calls: CallList) -> None:
-        """Calls for L, z = L⁻¹ (r + J m), X = L⁻¹ J P, m − Xᵀ z and P − Xᵀ X."""
+        """Add the calls of the Kalman update: m ← m − Xᵀ z, P ← P − Xᵀ X.
+
+        L Lᵀ = 1 + J P Jᵀ is the innovation covariance, z = L⁻¹ (r + J m) and X = L⁻¹ J P.
+        """
         k, m, places, z, L = self.k, self.m, self.J_places, StridedArray(self.z), self.L
         X, W = np.zeros((m, k)), np.zeros((k, m))
         calls.spmm(k, m, places, self.J, self.P, X)
@@ -345,14 +348,14 @@ class _CompiledChain:
         return int(failed[-1]) if len(failed) else -1
 
     def _move(self, calls: CallList, adjoint: np.ndarray) -> None:
-        """Calls for λ = Φᵀ λ and δ = m − P λ."""
+        """Add the calls that take the adjoint back over a transition, λ ← Φᵀ λ, and smooth, δ = m − P λ."""
         k, later = self.k, np.zeros(self.k)
         calls.call("dcopy", k, adjoint, 1, later, 1)
         calls.spmm(1, k, self.Phi_places[:, ::-1], self.Phi, later, adjoint)
         calls.call("dgemv", "N", k, k, -1.0, self.P, k, adjoint, 1, 1.0, self.mean, 1)
 
     def _observe(self, calls: CallList, adjoint: np.ndarray) -> None:
-        """Calls for λ + Jᵀ (r + J δ)."""
+        """Add the calls of the measurement term of the adjoint, λ ← λ + Jᵀ (r + J δ)."""
         if self.m:
             y = np.zeros(self.m)
             calls.call("dcopy", self.m, self.r, 1, y, 1)
@@ -360,7 +363,7 @@ class _CompiledChain:
             calls.spmm(1, self.k, self.J_places[:, ::-1], self.J, y, adjoint, add=True)
 
     def _carry(self, calls: CallList, covariance: np.ndarray) -> None:
-        """Calls for Λ = Φᵀ Λ Φ, made symmetric."""
+        """Add the calls that take the adjoint covariance back over a transition, Λ ← Φᵀ Λ Φ, symmetrised."""
         k, places, (W, V) = self.k, self.Phi_places[:, ::-1], np.zeros((2, self.k, self.k))
         calls.spmm(k, k, places, self.Phi, covariance, W)
         calls.call("transpose", k, k, W, V)
@@ -370,7 +373,10 @@ class _CompiledChain:
         calls.call("daxpy", k * k, -0.5, covariance, 1, covariance, 1)
 
     def _inform(self, calls: CallList, covariance: np.ndarray) -> None:
-        """Calls for Λ − Jᵀ B − Bᵀ J + Jᵀ D J, with B = K Λ and D = B Kᵀ + (L Lᵀ)⁻¹."""
+        """Add the calls of the measurement update of the adjoint covariance, Λ ← Λ − Jᵀ B − Bᵀ J + Jᵀ D J.
+
+        K = J P with P after the Kalman update, B = K Λ, D = B Kᵀ + (L Lᵀ)⁻¹, L Lᵀ the innovation covariance.
+        """
         k, m, places = self.k, self.m, self.J_places
         (K, B, X), (W, V), D = np.zeros((3, m, k)), np.zeros((2, k, k)), np.zeros((m, m))
         Y, L = np.zeros((k, m)), self.L

@@ -174,7 +174,7 @@ def _result(learning: Learning, found: Point, history: np.ndarray, converged: bo
 
 
 def _shown(drift: BiasModel | None, density: np.ndarray) -> np.ndarray:
-    """Densities, or standard deviations of a Gauss-Markov bias."""
+    """Reported noise of a bias: its densities, or the stationary standard deviations of a Gauss-Markov bias."""
     return density * np.sqrt(0.5 * drift.times(len(density))) if isinstance(drift, GaussMarkov) else density
 
 

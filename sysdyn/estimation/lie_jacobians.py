@@ -69,7 +69,10 @@ def turns(kind: str, nv: int) -> Program:
 
 
 def _planar(x: np.ndarray, even: Any, odd: Any, even_of_shift: Any, odd_of_shift: Any) -> np.ndarray:
-    """f(ad x) of a planar joint with f(ω×) = even + odd ω×, and (f(ω×) − 1)/ω× the same of the shift."""
+    """f(ad x) (3, 3) for a twist x = (v_x, v_y, ω) of a planar joint, with f(ω×) = even + odd ω×.
+
+    The translation column is (f(ω×) − 1)/ω× = even_of_shift + odd_of_shift ω×, applied to (v_y, −v_x).
+    """
     w, u = x[2], (x[1], -x[0])
     a, b = even_of_shift, odd_of_shift * w
     return np.array([

@@ -27,7 +27,7 @@ from sysdyn.estimation.state_trajectory import StateLayout, StateTrajectory
 
 @dataclass
 class Least:
-    """A path with the objective there; rows: r and entries of each source. chain: the chain about it in parts."""
+    """A trajectory with its objective; rows: r and entries of J of each source. chain: builds its uncoupled chains."""
 
     path: StateTrajectory
     objective: float
@@ -36,7 +36,7 @@ class Least:
 
     @cached_property
     def parts(self) -> list[ParallelChains]:
-        """The chain, once it is needed: many paths are tried for their objective alone."""
+        """The uncoupled chains, built on first use: many trajectories need only their objective."""
         return self.chain()
 
 
@@ -121,7 +121,7 @@ class Linearised:
         )
 
     def about(self, path: StateTrajectory, readings: MeasurementData) -> Least:
-        """The chain about a path, and the objective there."""
+        """Linearise about the trajectory `path` with the measurements `readings`: objective and uncoupled chains."""
         own, motion = self.layout, self.layout.motion
         away, dt = path.part(slice(0, 1)).local_coordinates(self.start.path)[0], np.diff(path.t)
         total = float(away @ np.linalg.solve(self.start.P, away))
@@ -208,12 +208,12 @@ class Linearised:
         return np.where(lines.exact, exact, 1.0)
 
     def sweep(self, least: Least, covariances: bool = False, last: bool = False) -> SmootherResult:
-        """The step of Gauss-Newton from there, and covariances if asked for; see `kalman_smoother.smooth`."""
+        """Gauss-Newton step of a linearisation, and covariances on request; see `kalman_smoother.smooth`."""
         size = self.layout.size
         return kalman_smoother.smooth(least.parts, len(least.path), size, covariances, last, self._pool)
 
     def told_after(self, least: Least, source: StateResiduals | DynamicsResiduals, rows: np.ndarray) -> np.ndarray:
-        """Variances (N, rows) of these rows of a source at the least near there, in units of their noise."""
+        """Posterior variances (N, rows) of residual rows of a source, in units of their noise."""
         covariances, found = self.covariances(least), np.zeros((len(least.path), len(rows)))
         at = [x is source for x in self.sources].index(True)
         for part in memory_slices(len(least.path), source):
@@ -294,7 +294,7 @@ def _entries_among(columns: np.ndarray, places: np.ndarray) -> tuple[np.ndarray,
 
 
 def _chosen(found: list[np.ndarray], numbers: tuple[np.ndarray, ...]) -> np.ndarray:
-    """(N, chains, …) of values (N, …) of all sources, those with these numbers (chains, …)."""
+    """Gather values (N, …) of each source at its indices (chains, …) into one array (N, chains, …)."""
     whole = [x[:, None] if np.array_equal(at, np.arange(x.shape[1])[None]) else x[:, at]
              for x, at in zip(found, numbers, strict=True)]  # fmt: skip
     return whole[0] if len(whole) == 1 else np.concatenate(whole, axis=2)

@@ -33,6 +33,6 @@ def _uncoupled(P: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 
 def _variance(J: np.ndarray, P: np.ndarray, columns: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """diag(J P Jᵀ) (N, m) of J (N, m, columns); parts (parts, k): of columns, see `_uncoupled`."""
+    """Diagonal (N, m) of J P Jᵀ. J (N, m, c): by the unknowns columns (c,); parts (parts, k): see `_uncoupled`."""
     J, at = J[:, :, parts].swapaxes(1, 2), columns[parts]  # (N, parts, m, k)
     return np.asarray(np.einsum("npij,npij->ni", J @ P[:, at[:, :, None], at[:, None, :]], J))

@@ -74,7 +74,10 @@ def _tested(
     readings: MeasurementData,
     robust: bool,
 ) -> tuple[StateTrajectory, np.ndarray, MeasurementData, list[Event], tuple[float, int]]:
-    """(states and covariances of single instants with their dynamic variables, inliers, outliers, `Piece.forces`)."""
+    """Test the dynamic measurements of each time step for outliers and update its state by the inliers.
+
+    Returns (states, covariances, inliers, outliers, (χ², degrees of freedom) as `Piece.forces`).
+    """
     left, events = readings, list[Event]()
     if robust:
         left, events = snooped(estimation.dynamics, before, readings, of_before)
@@ -88,14 +91,14 @@ def _tested(
 
 
 class Told(NamedTuple):
-    """Normal equations δ^T H δ + 2 h^T δ of biases with these columns (m,), from dynamic variables; H (N, m, m)."""
+    """Information of dynamic measurements on biases with indices columns (m,): δ^T H δ + 2 h^T δ; H (N, m, m)."""
 
     columns: np.ndarray
     H: np.ndarray
     h: np.ndarray
 
     def without(self, path: StateTrajectory, P: np.ndarray, part: slice) -> tuple[StateTrajectory, np.ndarray]:
-        """States and covariances of instants from all but their own dynamic variables."""
+        """States and covariances of time steps without the information of their own dynamic measurements."""
         s, H, h = self.columns, self.H[part], self.h[part]
         left = np.linalg.inv(P[:, s[:, None], s])
         before = np.linalg.inv(left - H)
@@ -110,7 +113,7 @@ def with_biases(
     readings: MeasurementData,
     robust: bool,
 ) -> tuple[StateTrajectory, Covariances, Told]:
-    """The path and covariances with what dynamic variables tell of biases, over time.
+    """Update path and covariances by the information of all dynamic measurements on slow biases.
 
     Errors of states that go along with a bias last as it does: x = G β + e, G = Cov(x, β) Cov(β)⁻¹. β is estimated from
     all instants, and e counts as noise of the rows, from instant to instant. Friedland (1969), "Treatment of bias in

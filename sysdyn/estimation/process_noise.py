@@ -145,9 +145,10 @@ def em_update(path: StateTrajectory, covariances: Covariances, density: np.ndarr
 
 
 def _adjoint_covariances(path: StateTrajectory, covariances: Covariances) -> np.ndarray:
-    """Adjoint covariances Λ (N − 1, p, p, nv) after each step, of single degrees of freedom.
+    """Adjoint covariances Λ (N − 1, p, p, nv) after each step, a block (p, p) for each degree of freedom.
 
-    They refer to the state after the step, which differs from the process error by its right Jacobian.
+    p: order of the process model. Λ belongs to the tangent space of the state after the step; the process error
+    differs from it by the right Jacobian.
     """
     p, nv = path.layout.motion.order, path.layout.model.nv
     own = np.arange(p * nv).reshape(p, nv)

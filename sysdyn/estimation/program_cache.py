@@ -17,7 +17,10 @@ from sysdyn.program.program import Program
 
 
 class CachedElimination:
-    """The programs of a `TimeStepElimination`, which exists only if the cache lacks one. Raises its errors."""
+    """Programs of a `TimeStepElimination` from the cache.
+
+    If a program is missing, the elimination is built, which may raise its errors, and the program is stored.
+    """
 
     def __init__(self, problem: Problem, outputs: Sequence[Output], biased: Sequence[str]):
         self.problem, self._outputs, self._biased = problem, tuple(outputs), tuple(biased)

@@ -142,7 +142,7 @@ def _over_time(run: Run) -> str:
 
 
 def _dropped(run: Run, table: str) -> list[str]:
-    """Sizes of the readings that were dropped, over time and one by one."""
+    """HTML of the rejected outliers: summary table, plot of normalised residuals over time, list of all."""
     if not run.events:
         return ["<p>No reading was dropped.</p>"]
     points: dict[str, tuple[list[float], list[float]]] = {}

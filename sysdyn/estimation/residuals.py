@@ -253,10 +253,10 @@ class StateResiduals:
         return LinearizedResiduals(r, entries, self.places, self.layout.size, self.names, self.exact)
 
     def sizes(self, entries: np.ndarray) -> np.ndarray:
-        """(1 or N, entries): sizes of the entries by which exact rows are weighted; 0: not by this one.
+        """Magnitudes (1 or N, entries) of entries of J, which set the weights of exact rows; 0: entry is ignored.
 
-        Rows of velocities are weighted by velocities, and so on: their positions are less certain to the same degree.
-        Sizes of loops are the same at all time steps, as some pass through zero.
+        Rows of velocities are weighted by the uncertainty of velocities, rows of positions by that of positions. With
+        loops the magnitudes are the same at all time steps, because some entries pass through zero.
         """
         return self._typical if self.loops else np.abs(entries)
 
@@ -307,12 +307,15 @@ class DynamicsResiduals:
         self.names = tuple(("", -1) for _ in self.exact)
 
     def sizes(self, entries: np.ndarray) -> np.ndarray:
-        """(N, entries): sizes of the entries by which exact rows are weighted; see `StateResiduals.sizes`."""
+        """Magnitudes (N, entries) of entries of J, which set the weights of exact rows; see `StateResiduals.sizes`."""
         return _leading(np.abs(entries), self.places, self.layout)
 
     @cached_property
     def free(self) -> tuple[Runner, np.ndarray]:
-        """Program of the free parts of residuals, and their places; see `TimeStepElimination.free`."""
+        """(program of the entries of F, their places (2, …)); F maps residuals to the whitened residuals of noisy rows.
+
+        See `TimeStepElimination.free`.
+        """
         program, places = self.elimination.free()
         return machine_code(program), places
 

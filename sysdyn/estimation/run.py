@@ -76,11 +76,11 @@ class Run(RunSummary):
         return replace(self._each(lambda x: x[0]), events=tuple(e for e in self.events if e.instant == 0))
 
     def _along(self) -> Run:
-        """The run with the axis N, of one instant as well."""
+        """The run with the axis N, which is added to a run of a single time step."""
         return self if np.ndim(self.t) else self._each(lambda x: np.asarray(x)[None])
 
     def _each(self, of: Callable[[np.ndarray], np.ndarray]) -> Run:
-        """The run with its arrays changed."""
+        """The run with the function `of` applied to each of its arrays."""
         return replace(
             self, t=of(self.t), q=of(self.q), qd=of(self.qd), qdd=of(self.qdd),
             contacts={name: of(x) for name, x in self.contacts.items()},

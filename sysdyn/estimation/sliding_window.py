@@ -62,9 +62,10 @@ def windows(
     stages: Stages,
     initial: StateTrajectory | None = None,
 ) -> Iterator[Window]:
-    """Smooth the rows of a log in windows of n rows.
+    """Smooth a log of `rows` samples in windows of n samples; yield the results of each window.
 
-    state: of the first time step, without its measurements. initial: trajectory from which the first window is
+    kappa (nv,): densities of the process noise. state: belief of the first time step before its measurements. robust:
+    reject outliers. stages: receives the progress. initial: trajectory from which the first window is
     linearised, if it has the length of that window.
     """
     begin, last, chi2, dof = 0, slice(-1, None), 0.0, 0

@@ -200,7 +200,10 @@ def _smoothed(
     problem: Problem, parts: Parts, statistics: LogStatistics, options: SmoothOptions, stages: Stages,
     writer: RunWriter | None,
 ) -> tuple[EstimationProblem, Run, list[dict[str, np.ndarray]]]:  # fmt: skip
-    """(the estimation problem, the run, of its last window if it is written, and `Window.scales` of all windows)."""
+    """Smooth a log: (estimation problem, run, `Window.scales` of all windows).
+
+    With a writer, each window is written and the run is that of the last window only.
+    """
     if writer is not None:
         writer.clear()
     stages.report("compiling the equations of an instant", COMPILING)
@@ -269,10 +272,10 @@ def with_motion(
     log: LogStatistics,
     impacts: bool | None = None,
 ) -> tuple[EstimationProblem, np.ndarray, np.ndarray]:
-    """(trajectory, κ (nv,), (nv,) bool: known), of the order and the densities that the encoders find likelier.
+    """Choose order and densities of the process model by the likelihood of the encoder readings.
 
-    order, density, impacts: as of `smooth`. Degrees of freedom without an encoder have initial values of the
-    densities, for learning.
+    Returns (estimation problem, densities κ (nv,), (nv,) bool: stated or determined by an encoder). Degrees of
+    freedom without an encoder have initial densities for learning. order, density, impacts: as for `smooth`.
     """
     given = np.full(problem.model.nv, np.nan) if density is None else process_noise.by_joint(problem.model, density)
     stated = np.isfinite(given)

@@ -79,7 +79,10 @@ class RunStatistics:
         self._events: dict[str, tuple[int, int, Event]] = {}  # readings, rows, worst
 
     def add(self, run: Any) -> None:
-        """Add a window, a `Run` with the axis N. Its χ² counts the windows before, that of the forces does not."""
+        """Add a window: a `Run` with the axis N.
+
+        The χ² of its trajectory includes all windows before it; the χ² of its forces is of this window alone.
+        """
         arrays, n, rows = run.arrays(), len(run), self.rows
         self.columns, self.outputs, self.jitter = run.columns, run.outputs, run.jitter
         forces = (self.fit.forces[0] + run.fit.forces[0], self.fit.forces[1] + run.fit.forces[1])
@@ -124,7 +127,7 @@ class RunStatistics:
         return self._events[MOTION][0] if MOTION in self._events else 0
 
     def unobserved(self, problem: Problem, gauge_fixed: Sequence[str]) -> tuple[str, ...]:
-        """See `RunSummary.unobserved`."""
+        """Names of gauge-fixed and poorly observed coordinates, and of biases that the log does not determine."""
         names, model = list(gauge_fixed), problem.model
         least = zip(model.dof_names, self._least_std["q"].tolist(), strict=True)
         names += [f"q:{x}" for x, std in least if std > POORLY_OBSERVED_STD]
@@ -139,7 +142,7 @@ class RunStatistics:
     # ---- tables and text -----------------------------------------------------------------------------------------
 
     def tables(self) -> list[TextTable]:
-        """See `RunSummary.tables`."""
+        """Tables of ranges, χ², jitter, biases, contacts and dropped readings; empty ones are omitted."""
         tables = (
             self._ranges_table(),
             self._fit_table(),
@@ -269,7 +272,7 @@ class RunSummary(ABC):
     def unobserved(self) -> tuple[str, ...]:
         """Names of coordinates that are gauge-fixed or poorly observed, and of biases that the log does not determine.
 
-        Gauss-Markov biases are none of them.
+        Gauss-Markov biases are never listed.
         """
         return self.statistics.unobserved(self.problem, self.gauge_fixed)
 

@@ -58,7 +58,7 @@ class Angle(NamedTuple):
 
 
 def angles_of(model: Model, sensors: Sequence[Measurement]) -> list[Angle]:
-    """The measured angles: rotating joints of one degree of freedom."""
+    """Components of `JointPosition` sensors that measure the angle of a joint with one degree of freedom."""
     joints = {
         model.q_slice(i).start: (model.joint_names[i], model.v_slice(i).start)
         for i, joint in enumerate(model.joints) if joint.nv == 1 and joint.S[:3].any()

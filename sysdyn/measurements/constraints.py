@@ -101,7 +101,8 @@ class Stabilised(Constraint, listed=False):
 class FrameConstraint(Stabilised, Sensor, listed=False):
     """A constraint whose wrench has some of the six components at one point, in the axes of `frame` or of the world.
 
-    held: numbers of the six components that it constrains; `selection` are those that have an equation.
+    held: indices of the wrench components. `selection`: indices of the components that have an acceleration equation,
+    fewer than held after redundant equations are removed.
     """
 
     frame: FrameRef
@@ -119,7 +120,7 @@ class FrameConstraint(Stabilised, Sensor, listed=False):
 
     @property
     def places(self) -> tuple[FrameRef, ...]:
-        """The frames that it holds, one to the world or two to each other."""
+        """The constrained frames: one that is fixed to the world, or two that are fixed to each other."""
         return (self.frame,)
 
     def wrench(self, model: Model) -> tuple[str, ...]:
@@ -194,16 +195,16 @@ class Contact(FrameConstraint, FrameAcceleration):
                motion along x; "normal" the origin along z; "plane" a sole that may slide on a plane; "edge" a hinge
                about x; or the names of the components (alpha_x … a_z)
     reference  axes of the components: "local", the frame's, or "world"
-    stabilise  (ω [rad/s], ζ), or a time T [s] for (1/T, 1): −2 ζ ω v − ω² e in place of zero, with the velocity v of
-               the frame and the error e of its pose
+    stabilise  (ω [rad/s], ζ), or a time T [s] for (1/T, 1): the acceleration is −2 ζ ω v − ω² e instead of zero, with
+               the velocity v of the frame and the error e of its pose
     at         the pose (4, 4) in the world that the frame shall keep, such as `sd.frame_pose(model, q, frame)`; without
-               it velocities are taken out alone. Attitudes count as the sine of the angle between them
+               it e is zero, and only velocities decay. Attitude errors are sines of angles
 
     A rolling wheel is none of these contacts: its point of contact moves over the body. In a plane,
     `JointCoupling` couples the joint along which the axle moves to the joint of the wheel.
 
-    Raises InvalidInput if the frame cannot move, or if e is not known since the axes of the held components turn with
-    the frame (a reference "world" is for that); UnknownName.
+    Raises InvalidInput if the frame cannot move, or if `at` is given with local axes that may rotate so that a
+    constrained direction becomes free: use reference="world". Raises UnknownName for an unknown frame.
     """
 
     references = ("local", "world")
@@ -232,7 +233,7 @@ class Contact(FrameConstraint, FrameAcceleration):
                 )
 
     def _turns(self, k: int) -> bool:
-        """True if a rotation about axis k is free, and turns a held direction into one that is not held."""
+        """True if the frame may rotate about axis k, which rotates a constrained direction into a free one."""
         held = [f"a_{x}" in self.chosen for i, x in enumerate(AXES) if i != k]
         return f"alpha_{AXES[k]}" not in self.chosen and held[0] != held[1]
 

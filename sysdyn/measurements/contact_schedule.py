@@ -10,10 +10,10 @@ from sysdyn.measurements.problem import Problem
 
 
 class Standing:
-    """Switches of the stances of a problem by their conditions, over successive rows.
+    """Evaluates the conditions that switch the stances of a problem on and off, over successive samples of a log.
 
-    A value that is compared holds until the next one is measured; before the first one a stance is off. A stance that
-    begins counts once it has settled.
+    Conditions compare measured values. A missing value is replaced by the last one measured; before the first one the
+    stance is off. A stance that begins is active only after its settling time.
     """
 
     def __init__(self, problem: Problem):

@@ -30,7 +30,10 @@ ROLES = (VALUE, NOISE, SWITCH, INERTIA, ARMATURE, TANGENTS, COTANGENTS)
 
 
 class InputName(NamedTuple):
-    """Role of a group and the name of its owner; the role is empty for quantities, the state and gravity."""
+    """Name of a group of program inputs as (role, owner): y:imu has the role y, a value, of the measurement imu.
+
+    The role is empty for quantities, the state and gravity.
+    """
 
     role: str
     name: str
@@ -46,17 +49,17 @@ def group_of(text: str) -> InputName:
 
 
 def value_group(measurement: str) -> str:
-    """The group of the value of a measurement."""
+    """Name y:MEASUREMENT of the input group with the value of a measurement."""
     return str(InputName(VALUE, measurement))
 
 
 def noise_group(measurement: str) -> str:
-    """The group of the numbers of a measurement's covariance."""
+    """Name noise:MEASUREMENT of the input group with the covariance of a measurement."""
     return str(InputName(NOISE, measurement))
 
 
 def switch_group(measurement: str) -> str:
-    """The group of the switches of a measurement's components."""
+    """Name active:MEASUREMENT of the input group with the switches of the components of a measurement."""
     return str(InputName(SWITCH, measurement))
 
 

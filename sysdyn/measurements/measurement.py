@@ -41,7 +41,7 @@ class Context:
     R(frame)              (3, 3) rotation from coordinates of the frame to the world's
     p(frame)              (3,) position of the frame's origin in the world
     v(frame)              (6,) velocity of the frame in its own coordinates
-    between(a, b)         E (3, 3) from the axes of frame b to those of frame a, and p× (3, 3), p from a to b, in those
+    between(a, b)         (E, p×): E (3, 3) rotates axes of b to axes of a; p from origin a to origin b, in axes of a
     """
 
     model: Model
@@ -90,7 +90,7 @@ class Context:
         return found.X.astype(object) @ self.velocities[found.body]
 
     def between(self, a: FrameRef, b: FrameRef) -> tuple[np.ndarray, np.ndarray]:
-        """By way of the body that carries both."""
+        """(E, p×), see the class; computed relative to a body that carries both frames."""
         ways = [path(self.model, find_frame(self.model, frame).body) for frame in (a, b)]
         common = next((i for i in ways[0] if i in ways[1]), -1)
         X = self._from(find_frame(self.model, a), common) @ X_inverse(self._from(find_frame(self.model, b), common))
@@ -357,7 +357,7 @@ class Constraint(Measurement, listed=False):
         raise NotImplementedError(f"{type(self).__name__} must implement loads(ctx)")
 
     def torques(self, ctx: Context) -> Mapping[str, np.ndarray]:
-        """{joint name: L (degrees of freedom, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
+        """{joint name: L (degrees of freedom, size of w)}: the wrench w adds L w to τ_i in the equation c(τ_i)."""
         return {}
 
     def actions(self, ctx: Context) -> Iterator[tuple[str, int, np.ndarray]]:

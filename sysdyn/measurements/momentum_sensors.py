@@ -36,7 +36,10 @@ class _Subtree(Sensor, listed=False):
         super().__init__(root or "all", components, name, noise, bias, root=root, gravity=gravity, reference=reference)
 
     def _bodies(self, model: Model) -> tuple[int, list[int]]:
-        """(root of the coordinates of the sum, −1 for the base; the bodies). Raises InvalidInput."""
+        """(index of the body whose coordinates the sum has, −1 for the base; indices of the bodies in the sum).
+
+        Raises InvalidInput.
+        """
         if self.root is not None:
             root = model.body_index(self.root)
             return root, [i for i in range(model.nb) if root in path(model, i)]

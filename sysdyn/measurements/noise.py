@@ -218,15 +218,17 @@ def Switchable(m: Measurement, name: str | None = None, unless: str | None = Non
 
     Notes
     -----
-    ``active={name: …}`` gives the switches in a call, 0 or 1; they are on by default, and in all that takes no active=.
+    ``active={name: …}`` gives the switches in a call, 0 or 1; they are on by default, and in functions
+    without an argument `active`.
 
     With noise it is switched component by component, (…, m), or whole, (…), and nothing is compiled again. A call gives
     its value or its switches; without a value it is off, unless its value is zero by default, such as the motion of a
-    foot at rest. Values that are off may be anything, such as NaN. With one of an acceleration and one of an external
-    wrench a contact opens and closes.
+    foot at rest. Values that are off may be anything, such as NaN. A contact that opens and
+    closes is a switchable acceleration, on while it is closed, and a switchable external wrench, on while it is open.
 
     A constraint is switched whole, (…), in problems without noise: it exerts nothing if it is off. `sysdyn.compile`
-    makes a `SwitchingSolver`, with a kernel for each combination of switches; `Problem.mode` is the problem of one.
+    makes a `SwitchingSolver`, with a kernel for each combination of switches; `Problem.mode` is the problem
+    of one combination.
     """
     _check_noisy("Switchable", m, name)
     if unless is not None and (not isinstance(unless, str) or m.noise is None or m.of_state):

@@ -168,8 +168,9 @@ class Problem:
     def __sub__(self, measurement: Measurement) -> Self:
         """Remove the scalar components that `measurement` names.
 
-        For a raw one: scalars that other raw ones state. For a sensor: components of the sensor of the same type with
-        the same arguments but for name, components and noise, which keeps its name. Else the measurement of that name.
+        A measurement of a quantity, such as `JointTorque`, removes its scalars from all measurements of that quantity:
+        from the exact ones if any state them, else from noisy ones. A sensor removes its components from the sensor of
+        the same type and arguments, whatever the names and noise. Any other measurement is removed by its name.
         """
         if isinstance(measurement, RawMeasurement) and measurement.selectable:
             kept = self._without_scalars(measurement)
@@ -293,7 +294,7 @@ class Problem:
 
     @cached_property
     def state_sensors(self) -> tuple[Measurement, ...]:
-        """Measurements of q and q̇, which are given for solvers and unknown in whole trajectories."""
+        """Sensors of q and q̇: used by `smooth` and `filter`, ignored by solvers, which are given q and q̇."""
         return tuple(m for m in self.measurements if m.of_state)
 
     @cached_property

@@ -54,7 +54,8 @@ class StateMeasurement(Measurement, listed=False):
     """A measurement of q and q̇: base class of sensors of the state.
 
     Subclasses give `name`, `noise`, `components(model)`, `component_units(model)` and `value(ctx) → (m,)`, floats or
-    Expr, a smooth function of q and q̇; and `residual(ctx, y)` if value − y is no error of the value. y may hold Expr.
+    Expr, a smooth function of q and q̇. If value − y is no valid error, as for angles, they also give
+    `residual(ctx, y)`, where y may have entries of type Expr.
     """
 
     of_state = True
@@ -97,7 +98,7 @@ class JointSensor(StateMeasurement, QuantityMeasurement, listed=False):
         self.noise, self.drift = noise, bias_model_of(self.name, bias)
 
     def bodies(self, model: Model) -> list[int]:
-        """Numbers of the joints. Raises UnknownName, InvalidInput naming a joint that has no such scalar."""
+        """Indices of the joints. Raises UnknownName; InvalidInput for a joint without the measured variable."""
         if self.targets == "all":
             bodies = [i for i, joint in enumerate(model.joints) if joint.nq == joint.nv == 1]
             if not bodies:
@@ -109,7 +110,7 @@ class JointSensor(StateMeasurement, QuantityMeasurement, listed=False):
         return bodies
 
     def check_joint(self, model: Model, i: int) -> None:
-        """Raise InvalidInput if the joint has no such scalar."""
+        """Raise InvalidInput if the joint lacks the measured variable: a fixed joint has none."""
         if not model.joints[i].nv:
             raise InvalidInput(f"{self.name!r}: joint {model.joint_names[i]!r} is fixed and has no velocity")
 

@@ -144,9 +144,10 @@ class ForceDirection(FrameSensor):
 
 
 class NetWrench(FrameSensor):
-    """Net wrench [N m, N] on the body of a frame, at the origin of the frame: I a + ν.
+    """Net wrench [N m, N] on the body of a frame, at the origin of the frame: I a + v ×* I v.
 
-    gravity=True: the sum of all wrenches but the weight (`a` is proper; the paper's fB); False: with the weight.
+    I, a and v are the spatial inertia, acceleration and velocity of the body. gravity=True: `a` is the proper
+    acceleration, so the sum excludes the weight; False: the sum includes the weight.
     """
 
     scalars = WRENCH

@@ -108,11 +108,14 @@ class EventFunctions:
 
     @property
     def words(self) -> int:
-        """Numbers that hold the signs."""
+        """Count of the numbers that encode the signs."""
         return -(-self.count // SIGNS_PER_WORD)
 
     def signs(self, q: Any, w: Any) -> list:
-        """The signs of the event functions as Σ ±2^k, at q (nq, …) and w (…), numbers or expressions."""
+        """Signs of the event functions at q (nq, …) and constraint forces w, encoded as sums Σ ±2^k in few numbers.
+
+        q and w are numbers or expressions.
+        """
         values = [*(limit.value(q) for limit in self.limits), *self.normal_forces(w)]
         parts = [values[k : k + SIGNS_PER_WORD] for k in range(0, len(values), SIGNS_PER_WORD)]
         return [sum(copysign(2.0**k, x) for k, x in enumerate(part)) for part in parts]

@@ -55,10 +55,11 @@ def run(
     ground: Unilateral, state: tuple[np.ndarray, np.ndarray], law: ControlLaw, controller: Controller | None,
     step: float, count: int, every: int, outputs: tuple[str, ...], stabilise: float | None, given: Mapping[str, Any],
 ) -> tuple[dict[str, np.ndarray], list[SimulationEvent]]:  # fmt: skip
-    """({name: (records, N, size)} of q, q̇ and outputs, events) of N robots.
+    """Simulate `count` steps of N robots; return ({name: (records, N, size)} of q, q̇ and outputs, events).
 
-    state: q (N, nq), q̇ (N, nv); one robot has no axis, nor have its results: that is faster. stabilise [s]: time
-    constant with which penetrating points leave the ground.
+    state: q (N, nq), q̇ (N, nv); for one robot the axis N may be left out, which is faster: results lack it, too.
+    law: torques with feedback, unless `controller` computes them. every: steps from one record to the next. stabilise
+    [s]: time constant with which penetrating points leave the ground. given: further arguments of `ground`.
 
     Raises SingularState with the time and the robots.
     """

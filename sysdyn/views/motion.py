@@ -84,7 +84,7 @@ def view_arguments(x: Any) -> dict[str, Any]:
 
 
 def _times(t: Any, total: int) -> np.ndarray:
-    """t (total,) from its first value on. Raises InvalidInput."""
+    """t (total,) checked and shifted to begin at zero. Raises InvalidInput."""
     t = float_array("t", t)
     reject_not_finite("t", t, 0)
     if t.shape != (total,) or np.any(np.diff(t) <= 0.0):
