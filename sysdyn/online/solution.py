@@ -469,7 +469,10 @@ def _quantity(name: str) -> property:
                 f"compile with outputs={[*asked, name]!r} or 'all'"
             ) from None
 
-    return property(value)
+    def replace(solution: Solution, x: Any) -> None:
+        solution._result.outputs[name] = np.array(np.broadcast_to(x, solution._value(name).shape))
+
+    return property(value, replace)
 
 
 def _of_estimate(name: str) -> property:
