@@ -103,13 +103,15 @@ class Posterior:
     def variances(self, quantity: str, states: SolvedStates) -> np.ndarray:
         """Variances (n, size) of the scalars of a quantity or of a measured output."""
         if quantity not in states.variances:
-            self._rows(quantity)  # raises UnknownName
             quantities = self._with_variances(quantity)
+            name = _variances_of(quantities)
+            if name not in self._statistics:
+                self._rows(quantity)  # raises UnknownName
 
             def groups(of: Covariance) -> list[tuple[str, list]]:
                 return [(x, of.covariances([(y, y) for y in self._rows(x)(of)])) for x in quantities]
 
-            states.variances.update(self._run(_variances_of(quantities), groups, states))
+            states.variances.update(self._run(name, groups, states))
         return states.variances[quantity]
 
     def _with_variances(self, quantity: str) -> tuple[str, ...]:
