@@ -175,7 +175,7 @@ class LogColumns:
         if ignored:
             if warned is not None:
                 warned.update(ignored)
-            warn(f"{where}: left out what this problem does not know: {', '.join(ignored)}", LogWarning)
+            warn(f"{where}: ignored columns that this problem does not have: {', '.join(ignored)}", LogWarning)
         return {j: column for column, j in used.items()}
 
     def _ignored(self, name: str) -> bool:

@@ -62,7 +62,7 @@ class EstimationProblem:
         self.problem, self.model, self.coupled, self._measured = problem, problem.model, coupled, measured or {}
         if not problem.state_sensors:
             raise ProblemError(
-                "no sensor of the problem tells the states: add encoders (sysdyn.JointPosition) or other sensors "
+                "no sensor of the problem observes the states: add encoders (sysdyn.JointPosition) or other sensors "
                 "of the state; if q and q̇ are known, compile the problem and solve it state by state"
             )
         self.motion = ProcessModel(self.model, order)

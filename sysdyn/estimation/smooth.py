@@ -142,8 +142,8 @@ def smooth(
     progress  called with a text and the share of the work that is done
     options   of `sysdyn.Log`, such as columns= and values=
 
-    Raises ProblemError if no sensor tells the states or q̈ is known, FileError and InvalidInput for the log, FileError
-    if `out` cannot be written. See docs/trajectories.md.
+    Raises ProblemError if no sensor observes the states or q̈ is known, FileError and InvalidInput for the log, and
+    FileError if `out` cannot be written. See docs/trajectories.md.
     """
     if window is not None and not is_count(window, 2):
         raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")

@@ -100,7 +100,7 @@ def test_a_result_is_the_states_of_the_opposite_problem(tmp_path):
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     run("solve", ROBOT, "--random", 3, "--seed", 5, "--out", first)
     result = run("solve", ROBOT, "--problem", "inverse", "--states", first, "--out", second)
-    assert "left out what this problem does not know: tau\n" in result.stderr
+    assert "ignored columns that this problem does not have: tau\n" in result.stderr
     problem = sd.forward_dynamics(sd.chain(3))
     tau = [read_states(path, problem).arrays["tau"] for path in (first, second)]
     np.testing.assert_allclose(tau[0], tau[1], rtol=1e-9, atol=1e-9)
@@ -312,7 +312,7 @@ def test_columns_have_other_names_in_files(tmp_path):
     expected = sd.rnea(sd.chain(3), x[:, 1:4], x[:, 4:7], x[:, 7:])
     for option in ("--states", "--log"):
         result = run("solve", task, option, path, "--columns", names, "--out", out, "--force")
-        assert result.stderr == f"warning: {path}: left out what this problem does not know: comment\n"
+        assert result.stderr == f"warning: {path}: ignored columns that this problem does not have: comment\n"
         rows = [line.split(",") for line in out.read_text().splitlines()]
         at = rows[0].index("tau:joint0")
         np.testing.assert_allclose(np.array([row[at : at + 3] for row in rows[1:]], dtype=float), expected, rtol=1e-9)

@@ -78,7 +78,9 @@ def test_unknown_columns_are_left_out_with_one_warning(tmp_path):
     path = write_csv(tmp_path / "log.csv", frame)
     with pytest.warns(LogWarning) as told:
         assert_log(path)
-    assert [str(x.message) for x in told] == [f"{path}: left out what this problem does not know: comment, temperature"]
+    assert [str(x.message) for x in told] == [
+        f"{path}: ignored columns that this problem does not have: comment, temperature"
+    ]
 
 
 def test_results_of_other_problems_are_named_by_quantity(tmp_path):
@@ -382,7 +384,7 @@ def test_messages_of_unknown_states_are_in_rows_of_their_own_times(tmp_path, del
         sd.Accelerometer("body1", noise=0.1, name="imu"), sd.Gyroscope("body1", noise=0.1, name="gyro"),
     ])  # fmt: skip
     columns = {f"/imu/angular_velocity/{c}": f"gyro: omega_{c}" for c in "xyz"}
-    with pytest.warns(LogWarning, match="left out what this problem does not know: /foot"):
+    with pytest.warns(LogWarning, match="ignored columns that this problem does not have: /foot"):
         log = Log(tmp_path / "bag", problem, states="unknown", rows=16, columns=columns)
     chunks = list(log)
     t = np.concatenate([c.t for c in chunks])

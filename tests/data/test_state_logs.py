@@ -165,7 +165,7 @@ def test_true_states_of_a_floating_base_are_left_out_and_named():
     assert 0 < len(single) < 3
     stated = sd.Problem(robot, [sd.JointPosition("all", noise=1e-4, name="encoders")])
     q = robot.random_state(seed=0, batch=N)[0]
-    with pytest.warns(LogWarning, match="left out what this problem does not know: q"):
+    with pytest.warns(LogWarning, match="ignored columns that this problem does not have: q"):
         log = sd.Log({"t": T, "q": q}, stated, states="unknown")
     (chunk,) = log
     places = stated.state_sensors[0].places(robot)

@@ -24,7 +24,7 @@ def test_states_come_back_bit_by_bit(tmp_path, suffix):
     more = {"tau": np.ones((4, model.nv)), "a": np.ones((4, model.nb, 6))}
     groups = {**problem.inputs, **problem.outputs(more)}
     path = write_states(tmp_path / f"states{suffix}", groups, {**arrays, **more}, ok=np.array([True, False] * 2))
-    with pytest.warns(LogWarning, match="left out what this problem does not know: tau, a$"):
+    with pytest.warns(LogWarning, match="ignored columns that this problem does not have: tau, a$"):
         found = read_states(path, problem)
     assert found.n == 4 and set(found.arrays) == set(arrays)
     for name, x in arrays.items():

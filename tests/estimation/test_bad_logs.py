@@ -126,7 +126,7 @@ def test_encoders_need_noise():
 @pytest.mark.parametrize("coupled", [False, True])
 def test_a_problem_without_sensors_of_the_state(coupled):
     problem = sd.Problem(sd.chain(2), [sd.JointTorque("all", noise=1.0, name="tq"), sd.ExternalWrench("all")])
-    with pytest.raises(ProblemError, match="no sensor of the problem tells the states: add encoders"):
+    with pytest.raises(ProblemError, match="no sensor of the problem observes the states: add encoders"):
         sd.smooth(problem, {"t": np.arange(3.0), "tq": np.zeros((3, 2))}, coupled=coupled)
 
 

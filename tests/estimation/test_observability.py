@@ -110,7 +110,7 @@ def test_calls_that_are_refused():
     problem, log = arm()
     with pytest.raises(InvalidInput, match="sysdyn.observability"):
         sd.diagnose(problem, log)
-    with pytest.raises(ProblemError, match="no sensor of the problem tells the states"):
+    with pytest.raises(ProblemError, match="no sensor of the problem observes the states"):
         sd.observability(sd.Problem(problem.model, [sd.ExternalWrench("all")]), {"t": log["t"]})
 
 
