@@ -1,8 +1,8 @@
-"""Coordinates that no reading tells: shifts and turns of the world that leave every equation as it is.
+"""Gauge freedom: unobservable coordinates, shifts and rotations of the world that leave every equation unchanged.
 
-A free base has a position and a heading that only sensors in the world know. A direction counts as unseen if no sum of
-squares of a measurement changes along it, at random states with random readings: rows that turn with the robot say
-nothing of its heading, though each of them changes.
+Only sensors fixed in the world observe the position and the heading of a free base. A direction is unobservable if no
+sum of squares of a measurement changes along it, at random states with random readings. Single rows may change: those
+that rotate with the robot do, but their sum of squares does not depend on the heading.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sysdyn.program.graph import SHARING, Graph, cos, sin
 from sysdyn.program.program import Program
 from sysdyn.runtime.runner import Runner
 
-# Change of a sum of squares along a direction, as a share of what the sizes of its rows allow, that counts as none, and
-# random states at which this is looked at (chosen).
+# Largest change of a sum of squares along an unobservable direction, relative to the bound by the sizes of its rows,
+# and number of random states at which it is evaluated (chosen).
 UNSEEN, SEEN_AT = 1e-9, 4
 # Seed of these random states.
 UNSEEN_SEED = 11
@@ -33,7 +33,10 @@ UNSEEN_SEED = 11
 
 @dataclass(frozen=True)
 class WorldMotion:
-    """The tangent of a motion of the world, a turn and a shift in the frame of a joint with these places in q and q̇."""
+    """Tangent of a rigid motion of the world, a rotation `turn` and a translation `shift`, in a free joint's frame.
+
+    q, v: slices of the joint in q and q̇.
+    """
 
     nv: int
     q: slice
@@ -52,7 +55,7 @@ class WorldMotion:
 
 
 class Unseen(NamedTuple):
-    """A direction that nothing tells: its name, and its tangent (N, nv) at positions q (N, nq)."""
+    """An unobservable direction: its name, and its tangent (N, nv) as a function of positions q (N, nq)."""
 
     name: str
     tangent: WorldMotion
@@ -61,12 +64,12 @@ class Unseen(NamedTuple):
 def unseen(
     sources: Sequence[StateResiduals | DynamicsResiduals], layout: StateLayout, readings: MeasurementData
 ) -> list[Unseen]:
-    """The shifts and turns of free bases that the equations do not depend on; readings: of any `SEEN_AT` instants."""
+    """Unobservable shifts and rotations of free bases; readings: of any `SEEN_AT` time steps."""
     return [x for x in _motions(layout.model) if not any(_tells(source, layout, readings, x) for source in sources)]
 
 
 def _motions(model: Model) -> Iterator[Unseen]:
-    """Shifts of the world, and its turn about the vertical, for each free joint at the base."""
+    """Candidates: shifts of the world, and its rotation about the vertical, for each free joint at the base."""
     size = np.linalg.norm(model.gravity)
     up = -model.gravity / size if size > 0.0 else np.array([0.0, 0.0, 1.0])
     for i, joint in enumerate(model.joints):
@@ -99,17 +102,20 @@ def _tells(
 
 
 def settled(gone: Sequence[Unseen], path: StateTrajectory, wanted: np.ndarray, density: np.ndarray) -> StateTrajectory:
-    """The path in a world that moves from instant to instant, so that errors of the motion are as wanted (N − 1, nv).
+    """Move the free bases of a path along unobservable directions, so that its process errors come close to `wanted`.
 
-    The world moves along the directions that nothing tells: no reading changes. What a step of Gauss-Newton foretells
-    of errors holds then however far it shifts and turns the robot in the world, but for second order in the errors.
-    density (nv,): of the motion, by which errors are compared.
+    A large Gauss-Newton step changes the process errors of a base nonlinearly. Here each base is shifted and rotated in
+    the world at each time step, which changes no residual of a measurement, until its process errors of position are
+    those that the linearisation predicted, wanted (N − 1, nv), to second order in the errors. Least squares over the
+    unobservable directions, with errors weighted by density (nv,), the density of the process noise.
+
+    A base with an observable shift and an unobservable heading is unchanged, because rotations would shift it.
     """
     for start in dict.fromkeys(x.tangent.v.start for x in gone):
         motions = [x.tangent for x in gone if x.tangent.v.start == start]
         turns = [x.turn for x in motions if x.turn.any()]
         if turns and len(motions) < 4:
-            continue  # turns that shift along what is known
+            continue  # rotations would shift it along an observable direction
         own, place, v = path.layout, motions[0].q, motions[0].v
         count = len(motions) - len(turns)
         axes = np.array([x.shift for x in motions[:count]]).reshape(-1)
@@ -131,14 +137,14 @@ def settled(gone: Sequence[Unseen], path: StateTrajectory, wanted: np.ndarray, d
 
 
 def _world(graph: Graph, shifts: int, turns: bool) -> dict[str, np.ndarray]:
-    """Inputs: q of a free joint, axes of shifts, and of a turn with its shift."""
+    """Inputs of both programs: q of a free joint, axes of shifts, and the axis of a rotation with its shift."""
     sizes = {"q": 7, "axes": 3 * shifts} | ({"turn": 3, "about": 3} if turns else {})
     return {name: graph.inputs(name, size) for name, size in sizes.items()}
 
 
 @functools.cache
 def _shares(shifts: int, turns: bool) -> Runner:
-    """The program of the shares of shifts and a turn of the world that come nearest to an error, by least squares."""
+    """Program that fits a process error by shifts and a rotation of the world, by least squares."""
     graph = Graph(SHARING)
     x = _world(graph, shifts, turns) | {name: graph.inputs(name, 6) for name in ("error", "scale")}
     p, back, none = x["q"][:3], x["q"][3:] * np.array([-1.0, -1.0, -1.0, 1.0]), np.zeros(3)
@@ -159,7 +165,10 @@ def _shares(shifts: int, turns: bool) -> Runner:
 
 @functools.cache
 def _turned(shifts: int, turns: bool) -> Runner:
-    """The program of a free joint in a world turned by an angle, and of a shift (3,) in the one turned before."""
+    """Program of q of a free joint after a rotation of the world by `angle`, and of its shift (3,) in the world.
+
+    The shift is rotated by `earlier`, the angle at the time step before.
+    """
     graph = Graph(SHARING)
     sizes = {"angle": 1, "earlier": 1, "share": shifts}
     x = _world(graph, shifts, turns) | {name: graph.inputs(name, size) for name, size in sizes.items()}
@@ -174,5 +183,5 @@ def _turned(shifts: int, turns: bool) -> Runner:
 
 
 def _summed(x: np.ndarray) -> np.ndarray:
-    """Sums (N, m) of successive steps (N − 1, m), from 0."""
+    """Cumulative sums (N, m) of steps x (N − 1, m), from 0."""
     return np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0)])

@@ -1,4 +1,4 @@
-"""Smoothing: states and biases of all instants at once, by Gauss-Newton along the chain."""
+"""Gauss-Newton smoother: states and biases of all time steps of a log, with rejection of outliers and impacts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # which loads scipy.special where it is first used
+import scipy  # loads scipy.special lazily
 
 from sysdyn.estimation import process_noise
 from sysdyn.estimation.covariances import Covariances
@@ -36,40 +36,43 @@ from sysdyn.estimation.residuals import (
 )
 from sysdyn.estimation.state_trajectory import StateTrajectory
 
-# Most steps of Gauss-Newton (chosen).
+# Maximum number of Gauss-Newton steps (chosen).
 MOST_STEPS = 60
-# Steps after readings are dropped or come back, before all are tested again (chosen).
+# Gauss-Newton steps between two rounds of outlier rejection (chosen).
 STEPS_A_ROUND = 3
-# Decrease of the objective below which it has converged: of χ², whose standard deviation is 1.4 for one degree of
-# freedom; at the end, while readings are tested, and while those far beyond belief are (chosen).
+# Convergence tolerances, decreases of the objective χ² (its standard deviation is 1.4 for one degree of freedom): of
+# the final solution, during outlier rejection, and during rejection of gross outliers (chosen).
 DECREASE, ROUGH_DECREASE, EARLY_DECREASE = 1e-4, 1e-1, 100.0
-# Difference of the objective from what the chain foretold of a step up to which there is nothing left to decrease, in
-# units of DECREASE (chosen: the gain of the next step is of second order in it).
+# Tolerance of the difference between the objective after a step and its linear prediction, at which it has converged,
+# in units of DECREASE (chosen: the gain of the next step is of second order in it).
 FORETOLD = 0.1
-# Share of the objective below which a decrease is rounding, in units of DECREASE (chosen).
+# Relative decrease of the objective that is rounding, in units of DECREASE (chosen).
 ROUNDING = 1e-4
-# Root mean square of a further step, in standard deviations, up to which a path that stays is good enough (chosen):
-# stiff motions cost digits, so that steps of a few hundredths follow each other without end.
+# Root mean square of a further step, in standard deviations, up to which a path counts as converged after MOST_STEPS
+# (chosen): stiff motions cost digits, so that steps of a few hundredths never become smaller.
 CLOSE = 0.1
-# Greatest part of a step beside the one before, along which it goes back, up to which both meet between (chosen).
+# Greatest relative size of the component of a step orthogonal to the previous step, up to which the secant of both
+# shortens a step that goes back (chosen).
 ASIDE = 0.5
-# Steps that may increase the objective before the best path goes on, and the least share of a step (chosen).
+# Watchdog: successive steps that may increase the objective before the best path is restored, and the least fraction
+# of a step (chosen).
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
-# Residuals that are dropped, in standard deviations, round by round, down to the last limit (chosen).
+# Outlier limits of residuals, in standard deviations, of successive rounds of outlier rejection (chosen).
 LIMITS = (1e3, 1e2, 20.0, 7.0, OUTLIER_THRESHOLD, OUTLIER_THRESHOLD, OUTLIER_THRESHOLD)
-# The same from a path from which nothing is far (chosen).
+# Outlier limits for a path that is near the solution (chosen).
 AGAIN = (LIMITS[0], OUTLIER_THRESHOLD, OUTLIER_THRESHOLD)
-# Limit of LIMITS from which on a path need not be near the least: dropped readings are far from every path (chosen).
+# Outlier limit at and above which a path need not be converged: such outliers are far from every path (chosen).
 EARLY = 20.0
-# Change of velocities that the begin of a stance allows [rad/s, m/s], steps of a log before it, or on both sides of a
-# jump that the motion shows, at which it may be, and instants on both sides whose readings it explains (chosen).
+# Impacts: velocity jump allowed at the begin of a stance [rad/s, m/s]; steps before that begin in which the jump may
+# be; steps on both sides of a jump of the motion in which it may be; time steps on both sides of an impact whose χ²
+# decides on it (chosen).
 IMPACT, BESIDE, AROUND, SHAKEN = 1.0, 2, 1, 20
-# Weight of stances while they are tested against all sensors: 100 times their noise (chosen).
+# Weight of stances while they are checked against all sensors: 100 times their noise (chosen).
 WEAKENED = 1e-4
 
 
 class Smoothed(NamedTuple):
-    """A smoothed path, covariances of its instants, whether it is the one of least squares, and these squares."""
+    """Result of the smoother: path, covariances of all time steps, converged, and the objective χ² at the path."""
 
     path: StateTrajectory
     covariances: Covariances
@@ -78,9 +81,11 @@ class Smoothed(NamedTuple):
 
 
 class VelocityJump(NamedTuple):
-    """A jump that may be at or near a step of the path (part), of velocities by these sizes (nv,); shown (nv,) bool.
+    """A candidate velocity jump, as by an impact, in one of the steps `part` around `step`.
 
-    Velocities of which the motion shows nothing jump, too, as all parts of a robot do: by what is not told of them.
+    sizes (nv,): of the jump by degree of freedom. shown (nv,) bool: degrees of freedom whose jump is significant in the
+    smoothed motion. All others may jump, too, because an impact moves the whole robot: by the standard deviation of
+    their jump.
     """
 
     step: int
@@ -90,7 +95,7 @@ class VelocityJump(NamedTuple):
 
 
 class Believed(NamedTuple):
-    """Least squares near the end, the readings that agree with each other, others as events, and jumps that show."""
+    """Result of outlier rejection: nearly converged solution, inliers `left`, outliers `events`, and velocity jumps."""
 
     least: Least
     left: MeasurementData
@@ -99,7 +104,10 @@ class Believed(NamedTuple):
 
 
 def _between(before: np.ndarray, step: np.ndarray) -> float:
-    """Share of a step that goes back along the one before (none: empty), by the secant of both; 1 if it does not."""
+    """Step length: below 1 if a step reverses the previous step `before`, by the secant of both; else 1.
+
+    before: empty if there is no previous step.
+    """
     along = float(np.vdot(step, before)) if len(before) else 0.0
     if along >= 0.0:
         return 1.0
@@ -109,15 +117,16 @@ def _between(before: np.ndarray, step: np.ndarray) -> float:
 
 
 def _small(least: Least, enough: float) -> float:
-    """Decrease of the objective that counts as none."""
+    """Convergence tolerance: `enough`, or the rounding of the objective if that is greater."""
     return enough * max(1.0, ROUNDING * least.objective)
 
 
 @dataclass
 class Smoother:
-    """Gauss-Newton on the equations of a path. events: impacts, and readings that the last `run` dropped.
+    """Gauss-Newton smoother of a log with outlier rejection and detection of impacts.
 
-    impacts: known ones, at which the equations have raised densities; None: they are looked for.
+    equations: the least-squares problem. robust: reject outliers. impacts: impacts that are known, at which `equations`
+    has raised process noise; None: `run` detects them. events: impacts and outliers of the last `run`.
     """
 
     equations: Linearised
@@ -126,9 +135,10 @@ class Smoother:
     events: list[Event] = field(default_factory=list)
 
     def coupled(self, sources: Sequence[StateResiduals | DynamicsResiduals]) -> Smoother:
-        """One of more sources, which has the impacts that the last `run` found by the sensors of motion.
+        """Smoother of other sources, such as those of a coupled problem, with the impacts that the last `run` detected.
 
-        Forces of a contact that is told wrong would pass for impacts, and impacts for these.
+        Impacts are detected by sensors of motion alone: with forces, a contact that is stated wrongly would be
+        mistaken for an impact, and an impact for such a contact.
         """
         own = self.equations
         equations = Linearised(own.layout, sources, own.density, own.start, own.gone, raised=own.raised)
@@ -139,15 +149,15 @@ class Smoother:
     def solve(
         self, path: StateTrajectory, readings: MeasurementData, enough: float = DECREASE, most: int = MOST_STEPS
     ) -> tuple[Least, bool]:  # fmt: skip
-        """(the least squares near `path`, by Gauss-Newton; True if converged).
+        """Minimise the objective by Gauss-Newton from `path`: (linearised solution, True if converged).
 
-        enough: decrease that ends it. most: steps, of which fewer than all leave open whether a path that
-        still moves is good enough.
+        enough: convergence tolerance, a decrease of the objective. most: maximum number of steps; below MOST_STEPS, a
+        path that has not converged after them is not checked against CLOSE.
 
-        A step that increases the objective is followed by others, as a large turn is right though the shifts that
-        belong to it come with the next step; without success the best path goes on by part of a step (Chamberlain,
-        Powell, Lemarechal and Pedersen 1982: the watchdog technique). A step back goes part of the way, as directions
-        that readings hardly tell bend more than the equations say that are linear.
+        Globalisation by the watchdog technique (Chamberlain, Powell, Lemarechal and Pedersen 1982): WATCHED_STEPS
+        successive steps may increase the objective, because a large rotation is corrected by shifts of the next step.
+        Then the best path is restored and a quarter of the step length is tried. A step that reverses the one before
+        is shortened by a secant, because weakly observable directions are strongly nonlinear.
         """
         own = self.equations
         best, share, waited = own.about(path, readings), 1.0, 0
@@ -177,11 +187,11 @@ class Smoother:
         return best, abs(best.objective - after.objective) <= CLOSE**2 * len(path) * path.layout.size
 
     def run(self, path: StateTrajectory, readings: MeasurementData) -> tuple[Smoothed, MeasurementData]:
-        """The smoothed path and the readings that are left.
+        """Smooth a log: (smoothed path, inliers).
 
-        At first all sensors of states have Student's distribution, which a path near the right one survives; then a
-        reading whose residual is beyond belief is dropped, the farthest first, and comes back if it agrees with the
-        path of the others; see `sysdyn.estimation.outliers`.
+        Outlier rejection: in the first round state sensors have Student's t-distribution, which is robust to outliers.
+        Then readings whose residual exceeds the limit of the round are dropped, with a lower limit in each round, and
+        dropped readings are accepted again if they agree with the path; see `sysdyn.estimation.outliers`.
         """
         own = self.equations
         own.weigh_exact(path, readings)
@@ -194,10 +204,10 @@ class Smoother:
         return self._finished(found.least, False, found.left), found.left
 
     def _finished(self, best: Least, converged: bool, readings: MeasurementData) -> Smoothed:
-        """The smoothed path near `best`, by one sweep if its step leads where it foretells.
+        """Final solution and covariances from `best`: by one step if the objective is as predicted, else by `solve`.
 
-        converged: `best` is the least. Covariances are about it, or about a path whose squares differ by less than
-        ROUGH_DECREASE, which no standard deviation tells.
+        converged: `best` has converged. Covariances are those about `best` or a path whose objective differs by less
+        than ROUGH_DECREASE, which is negligible in standard deviations.
         """
         own = self.equations
         found = own.sweep(best, covariances=True)
@@ -213,7 +223,10 @@ class Smoother:
     # ---- robustness --------------------------------------------------------------------------------------------
 
     def _tested(self, path: StateTrajectory, readings: MeasurementData) -> Believed:
-        """Readings that agree with each other, with densities raised at impacts if these are looked for."""
+        """Reject outliers, first stances and then all readings; detect impacts unless they are known.
+
+        Process noise is raised at the impacts.
+        """
         searched = self.impacts is None
         path, given, refused = self._without_false_stances(path, readings, searched)
         found = self._believed(path, given, LIMITS, searched)
@@ -223,17 +236,17 @@ class Smoother:
     def _believed(
         self, path: StateTrajectory, readings: MeasurementData, limits: Sequence[float], searched: bool = False
     ) -> Believed:  # fmt: skip
-        """The readings that agree with a path near this one, dropped down to the last of these limits.
+        """Outlier rejection in rounds from `path`, with one limit of residuals, in standard deviations, for each round.
 
-        searched: ends with the jumps that the motion shows, if any, at the first limit OUTLIER_THRESHOLD.
+        searched: look for velocity jumps, and stop at the first round of limit OUTLIER_THRESHOLD if there are any.
         """
         own, left, off, events, converged = self.equations, readings, Dropped(), list[Event](), False
         least: Least | None = None
-        covariances: Covariances | None = None  # of the coupled level
+        covariances: Covariances | None = None  # of a coupled problem
         for round_, limit in enumerate(limits):
             before = dict(off)
             events = [e for e in events if e.measurement not in self._of_states]
-            errors: dict[str, np.ndarray] = {}  # of sensors of states
+            errors: dict[str, np.ndarray] = {}  # of state sensors
             for source in own.sources:
                 anew = isinstance(source, StateResiduals)
                 read = readings if anew else left
@@ -250,7 +263,7 @@ class Smoother:
             if unchanged and converged and not weights and not left.weights:
                 break
             left = replace(readings.exclude(off), weights=weights)
-            if last:  # solved with its covariances
+            if last:  # `_finished` solves it, with covariances
                 least = own.about(path, left)
                 break
             enough = EARLY_DECREASE if limit >= EARLY else ROUGH_DECREASE
@@ -268,16 +281,18 @@ class Smoother:
     def _with_jumps(
         self, found: Believed, readings: MeasurementData, given: MeasurementData, refused: list[Event]
     ) -> Believed:
-        """The same with the density of the motion raised where velocities jump, as by a blow, among `self.events`.
+        """Repeat outlier rejection with process noise raised at velocity jumps, as by a blow; sets `self.events`.
 
-        A jump shows in the noise that moves a degree of freedom, and is one if the readings around it, and as few as
-        are dropped, are explained better by 99.9 % of χ². given: readings without stances that were refused before.
+        found: the result without them, with candidate jumps. A candidate is accepted as an impact if it decreases the
+        χ² of the time steps around it significantly (99.9 %); an outlier counts as CHI2_THRESHOLD in both. If none is
+        accepted, the process noise stays as it was. given: readings without the stances rejected before, which are the
+        events `refused`.
         """
         own, before, path, left = self.equations, self.equations.raised, found.least.path, found.left
         near = np.zeros((len(path), 1), dtype=bool)
         for x in found.jumps:
             near[max(x.step - SHAKEN, 0) : x.step + SHAKEN] = True
-        # a path without the readings that a jump contradicts does not tell where it is
+        # without the readings that contradict the motion near a jump, the jump could not be located
         moving = {x: left.active[x] | readings.active[x] & near for x in self._of_states - self._stances}
         most = replace(left, active={**left.active, **moving})
         whole, _ = self.solve(path, most, ROUGH_DECREASE, STEPS_A_ROUND)
@@ -302,7 +317,10 @@ class Smoother:
         return found
 
     def _jumps(self, least: Least, covariances: Covariances | None = None) -> list[VelocityJump]:
-        """Jumps of velocities that a smoothed motion shows, by 99.9 % in the whole log; covariances: with Λ."""
+        """Candidate velocity jumps of a smoothed motion, significant at 99.9 % for the whole log (Bonferroni).
+
+        covariances: with adjoint covariances Λ; None: standard deviations are robust estimates over all steps.
+        """
         own = self.equations
         density = own.density if own.raised is None else own.density * own.raised
         slope, std = process_noise.jump_slopes(least.path, density, covariances)
@@ -318,12 +336,12 @@ class Smoother:
         return found
 
     def _squares(self, path: StateTrajectory, left: MeasurementData, readings: MeasurementData) -> np.ndarray:
-        """(N,) squares of each instant, where one of `readings` that is not left counts as if it were at its limit."""
+        """(N,) χ² of each time step, where each outlier, in `readings` but not in `left`, counts as CHI2_THRESHOLD."""
         dropped = sum((x & ~left.active[name]).sum(axis=1) for name, x in readings.active.items())
         return self.equations.squares(path, left, self.equations.raised) + CHI2_THRESHOLD * dropped
 
     def _raised(self, jumps: Sequence[VelocityJump], path: StateTrajectory) -> np.ndarray:
-        """(N − 1, nv) multiples of the density if all of these are jumps."""
+        """(N − 1, nv) factors of the process-noise density that allow all of these velocity jumps."""
         own, dt = self.equations, np.diff(path.t)
         spread = covariance(dt, path.layout.motion.order)[:, 1, 1]
         unit = own.density * np.sqrt(spread)[:, None]
@@ -340,20 +358,20 @@ class Smoother:
         drop: np.ndarray,
         before: np.ndarray | None,
     ) -> tuple[np.ndarray | None, list[Event]]:
-        """(multiples of the density at jumps that explain the readings around them, these as events).
+        """Accept the jumps that decrease χ² significantly: (factors of the process-noise density, impacts as events).
 
-        tried, path: multiples and path with all of them, drop (N,): decrease of the squares by them; before: multiples
-        without.
+        tried, path: factors (N − 1, nv) and smoothed path with all jumps. drop (N,): decrease of χ² by all jumps, by
+        time step. before: factors without the jumps, returned if none is accepted; None: 1.
         """
         order, needed = path.layout.motion.order, process_noise.process_chi2(path, self.equations.density)
         raised, events = np.ones_like(needed) if before is None else before.copy(), list[Event]()
-        away = np.abs(np.arange(len(path)) - 0.5 - np.array([[x.step] for x in jumps]))  # a step is before its instant
+        away = np.abs(np.arange(len(path)) - 0.5 - np.array([[x.step] for x in jumps]))  # a step precedes its sample
         nearest = np.where(away.min(axis=0) < SHAKEN, away.argmin(axis=0), -1)
         for i, x in enumerate(jumps):
-            freedoms = (x.part.stop - x.part.start) * order * int(x.shown.sum())  # as many squares are free then
+            freedoms = (x.part.stop - x.part.start) * order * int(x.shown.sum())  # raised noise frees as many residuals
             less = float(drop[nearest == i].sum())
             if less > scipy.special.chdtri(freedoms, 1.0 - CONFIDENCE):
-                # no more than what each degree of freedom did, so that others are as certain as before
+                # no more than each degree of freedom needs, so that the uncertainty of others does not grow
                 did = np.where(x.shown, np.sqrt(needed[x.part] / order), 1.0)
                 others = np.where(x.shown, 1.0, tried[x.part])
                 raised[x.part] = np.maximum.reduce([raised[x.part], did, others])
@@ -365,14 +383,14 @@ class Smoother:
     def _with_impacts(
         self, least: Least, readings: MeasurementData, touching: MeasurementData
     ) -> tuple[Least, list[Event]]:
-        """(the path with densities of the motion raised at impacts of feet, these as events).
+        """Detect impacts of feet at touch-down: (solution with raised process noise at impacts, impacts as events).
 
-        An impact is the begin of a stance near which a velocity that jumps explains all readings better, by 99.9 % of
-        χ². touching: with all stances that begin.
+        Candidates are the begins of stances in `touching`. One is accepted if a velocity jump near it decreases the χ²
+        of the time steps around it significantly (99.9 %). least: solution without new impacts.
         """
         own, before = self.equations, self.equations.raised
         begins: set[int] = set()
-        # floors on which feet settle give way, and are no jumps of velocities
+        # feet with a settling time touch down on a compliant floor: their velocity does not jump
         settling = {
             x.name for y in own.sources if isinstance(y, StateResiduals) for x in y.sensors if getattr(x, "settle", 0)
         }
@@ -395,9 +413,11 @@ class Smoother:
     def _without_false_stances(
         self, path: StateTrajectory, readings: MeasurementData, touching: bool
     ) -> tuple[StateTrajectory, MeasurementData, list[Event]]:  # fmt: skip
-        """(a path that stances hardly hold, readings without stances that contradict it, these as events).
+        """Reject false stances: (path with down-weighted stances, readings without false stances, events).
 
-        That a foot stands is an assumption and no measurement: what all sensors say without it goes first.
+        A stance is an assumption, not a measurement. It is rejected where it contradicts the path that all other
+        sensors determine, with the weight of stances reduced to WEAKENED. events: rejected stances, and impacts.
+        touching: detect impacts at touch-down first.
         """
         own = self.equations
         source = next((x for x in own.sources if isinstance(x, StateResiduals) and stances(x)), None)
@@ -405,11 +425,11 @@ class Smoother:
             return path, readings, []
         weak = replace(readings, weights={name: np.full(len(path), WEAKENED) for name in stances(source)})
         least, _ = self.solve(path, weak, ROUGH_DECREASE, STEPS_A_ROUND)
-        # else feet that come to rest at once would contradict the motion
+        # otherwise stances that begin with an impact would contradict the motion
         least, events = self._with_impacts(least, weak, readings) if touching else (least, [])
         left = source.linearize(least.path, readings, weighted=False).r
         standing = np.concatenate([source.rows[name] for name in stances(source)])
-        if not (np.abs(left[:, standing]) > SLIPS).any():  # whatever their variances are
+        if not (np.abs(left[:, standing]) > SLIPS).any():  # whatever the variance of the path is
             return least.path, readings, events
         off, variance = Dropped(), np.ones_like(left)
         variance[:, standing] += own.told_after(least, source, standing) / WEAKENED

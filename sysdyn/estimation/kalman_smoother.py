@@ -82,7 +82,11 @@ class ParallelChains(NamedTuple):
 
 
 class SmootherResult(NamedTuple):
-    """δ (N, size), covariances if requested, the minimal cost, and log det of the covariance of all measurements."""
+    """Result of the Kalman smoother of a linearised log.
+
+    step (N, size): δ, the Gauss-Newton step. covariances: empty unless requested. min_cost: minimum of the cost.
+    logdet: log det of the covariance of all measurements, for the log-likelihood.
+    """
 
     step: np.ndarray
     covariances: Covariances

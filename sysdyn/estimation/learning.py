@@ -273,7 +273,7 @@ def relative_errors(information: np.ndarray) -> np.ndarray:
 
 
 def sensors_of_motion(estimation: EstimationProblem) -> dict[str, Measurement]:
-    """{name: sensor} of all sensors of motion."""
+    """{name: sensor} of the sensors from which the motion is estimated: state sensors and accelerometers."""
     found: dict[str, Measurement] = {}
     for source in estimation.kinematic:
         sensors = source.sensors if isinstance(source, StateResiduals) else source.problem.noisy

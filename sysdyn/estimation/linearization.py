@@ -1,4 +1,4 @@
-"""The chain about a path: rows of instants and of motion in normal form, part by part of what nothing couples."""
+"""Linearisation of a log about a trajectory: residuals, process model and prior, split into uncoupled chains."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ class Least:
 
 
 class _ChainIndices(NamedTuple):
-    """Chains side by side: numbers (chains, k) of their unknowns.
+    """Gather indices of uncoupled chains with equal structure, which the smoother solves in parallel.
 
-    rows, entries: of each source, numbers (chains, …) of rows and of their entries that belong to each chain; places
-    (e, 2): of all these entries in the rows and unknowns of a chain. Phi, Q: numbers (chains, e) of the entries of
-    transitions, and their places (e, 2) in the unknowns of a chain.
+    columns (chains, k): unknowns of each chain. rows, entries: for each source, indices (chains, …) of the residual
+    rows of each chain, and of the entries of J in these rows. places (e, 2): row and column of each of these entries
+    within its chain. Phi, Q: (indices (chains, e) of the entries of each chain among all entries of Φ or Q, row and
+    column (e, 2) of these entries within a chain).
     """
 
     columns: np.ndarray
@@ -58,11 +59,12 @@ class _ChainIndices(NamedTuple):
 
 @dataclass
 class Linearised:
-    """The equations of a path, linearised about it, with a prior of its first instant.
+    """Least-squares problem of a trajectory, to be linearised about any trajectory: measurements, process model, prior.
 
-    density: κ (nv,) of the motion. sizes (unknowns,): standard deviations without exact rows, by which these are
-    weighted; None: exact rows are left out. raised (N − 1, nv): multiples of the density from instant to instant. gone:
-    coordinates that nothing tells.
+    sources: residuals of the measurements. density: κ (nv,) of the process noise. start: prior of the first time step.
+    gone: unobservable coordinates of a free base, see `sysdyn.estimation.gauge_freedom`. sizes (unknowns,): standard
+    deviations that set the weights of exact rows, see `weigh_exact`; None: exact rows are omitted. raised (N − 1, nv):
+    factors of the density in each step, greater than 1 at impacts; None: 1.
     """
 
     layout: StateLayout
@@ -78,7 +80,7 @@ class Linearised:
 
     @cached_property
     def _parts(self) -> list[_ChainIndices]:
-        """The unknowns in parts that nothing couples; those with the same rows side by side."""
+        """Connected components of the unknowns, the uncoupled chains; those of equal structure are in one item."""
         own, nv = self.layout, self.layout.model.nv
         pattern = self.start.P != 0.0
         for k in range(own.n_states):
@@ -106,7 +108,7 @@ class Linearised:
         return [self._side_by_side(np.array(columns), numbers) for columns in alike.values()]
 
     def _side_by_side(self, columns: np.ndarray, numbers: list[np.ndarray]) -> _ChainIndices:
-        """The part of chains (chains, k) alike; numbers: of rows in their chain."""
+        """Gather indices of chains (chains, k) of equal structure; numbers: index of each residual row in its chain."""
         rows, entries, places = [], [], []
         for source, number in zip(self.sources, numbers, strict=True):
             chosen = np.array([np.flatnonzero(np.isin(source.places[1], x)) for x in columns])
@@ -173,7 +175,7 @@ class Linearised:
         return self._known_transitions[1]
 
     def squares(self, path: StateTrajectory, readings: MeasurementData, raised: np.ndarray | None) -> np.ndarray:
-        """(N,) squares of the rows of each instant that are noisy, and of the motion to it."""
+        """(N,) χ² of each time step: of its noisy residuals, and of the process error of the step to it."""
         found = np.zeros(len(path))
         for source in self.sources:
             for part in memory_slices(len(path), source):
@@ -185,14 +187,14 @@ class Linearised:
         return found
 
     def _factor(self, x: _ChainIndices, raised: np.ndarray) -> np.ndarray:
-        """(N − 1, chains, …): factors of the entries of Q by multiples of the density (N − 1, nv)."""
+        """(N − 1, chains, e): factors of the entries of Q for factors `raised` (N − 1, nv) of the density."""
         own = self.layout
         here = x.columns < own.n_states
         of = np.where(here, raised[:, np.where(here, x.columns % own.model.nv, 0)], 1.0)
         return np.asarray(of[..., x.Q[1][:, 0]] * of[..., x.Q[1][:, 1]])
 
     def _row_scale(self, source: StateResiduals | DynamicsResiduals, lines: LinearizedResiduals) -> np.ndarray:
-        """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""
+        """Weights (N, rows) of residual rows: 1 for noisy rows; for exact rows see EXACT_SHARE, 0 without `sizes`."""
         scale = np.ones(lines.r.shape)
         if not lines.exact.any():
             return scale
@@ -223,11 +225,12 @@ class Linearised:
         return found
 
     def moved(self, least: Least, step: np.ndarray, readings: MeasurementData) -> StateTrajectory:
-        """The path after a step (N, unknowns) from there, nearer to what the step foretells where that costs nothing.
+        """The trajectory after a step (N, unknowns), corrected for the nonlinearity of large rotations of a free base.
 
-        A step that turns a base far is not what its first order says. Where nothing tells the place of the base the
-        world goes along, see `settled`; and biases that last, which pass for a tilt, take up what of it is the same at
-        all instants.
+        If a step rotates the base by a large angle, process errors and residuals differ from their linear prediction.
+        Two corrections reduce the difference. Unobservable coordinates `gone` are moved so that the process errors are
+        those predicted (`settled`). A constant offset of each bias that does not decay is solved for by least squares,
+        so that the residuals of its sensor are close to those predicted; such a bias acts like a tilt of the base.
         """
         path, own = least.path.retract(step), self.layout
         if not own.motion.groups:
@@ -260,7 +263,10 @@ class Linearised:
         return replace(path, biases=biases)
 
     def _errors_after(self, least: Least, step: np.ndarray) -> np.ndarray:
-        """Errors (N − 1, nv) of the motion of positions that the chain foretells of a step, where `gone` matters."""
+        """Process errors (N − 1, nv) of positions after a step, by linear prediction e + δ_{t+1} − Φ δ_t.
+
+        Only of joints with unobservable coordinates `gone`; zero for all others.
+        """
         freedoms = np.unique(np.concatenate([np.r_[x.tangent.v] for x in self.gone]))
         found = np.zeros((len(step) - 1, self.layout.model.nv))
         for part in least.parts:
@@ -273,22 +279,25 @@ class Linearised:
         return found
 
     def count(self, readings: MeasurementData) -> int:
-        """Degrees of freedom of the objective at its least: rows of all instants."""
+        """Degrees of freedom of the minimal objective: number of valid measurement rows of all time steps."""
         return sum(source.count(readings) for source in self.sources)
 
     def weigh_exact(self, path: StateTrajectory, readings: MeasurementData) -> None:
-        """Find the sizes by which exact rows are weighted, from covariances about a path without them."""
+        """Set `sizes`, which weight exact rows: median standard deviations of the unknowns about a path."""
         if any(source.exact.any() for source in self.sources):
             found = self.covariances(self.about(path, readings))
             self.sizes = np.sqrt(np.median(found.diagonal(), axis=0))
 
     def covariances(self, least: Least) -> Covariances:
-        """Covariances of the instants of a path."""
+        """Covariances of all time steps of a linearised trajectory."""
         return self.sweep(least, covariances=True).covariances
 
 
 def _entries_among(columns: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(numbers (chains, e) of the entries at these places among the unknowns of chains (chains, k), their places)."""
+    """(indices (chains, e) of matrix entries within each chain, their row and column (e, 2) within a chain).
+
+    columns (chains, k): unknowns of the chains. places (…, 2): row and column of the matrix entries of all chains.
+    """
     numbers = np.array([np.flatnonzero(np.isin(places, x).all(axis=1)) for x in columns])
     return numbers, np.searchsorted(columns[0], places[numbers[0]])
 

@@ -1,4 +1,4 @@
-"""Results of instants whose states are estimated: outputs with standard deviations, put together to a run."""
+"""Results of a log whose states are estimated: outputs with standard deviations by window, merged to a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sysdyn.estimation.state_trajectory import StateTrajectory
 from sysdyn.measurements.measurement import output_name
 from sysdyn.measurements.state_sensors import Stance
 
-# Rounds of biases from dynamic variables, whose rows bend with the tilt (chosen).
+# Iterations of the biases from dynamic measurements, whose rows are nonlinear in the tilt (chosen).
 ROUNDS_OF_BIASES = 3
 
 
@@ -46,10 +46,14 @@ def pieces_of(
     events: list[Event],
     told: Told | None = None,
 ) -> list[Piece]:
-    """Results along a path with these covariances, as many instants at a time as memory is made for.
+    """Evaluate states, outputs and standard deviations along a smoothed path, in slices that fit into memory.
 
-    robust: readings of dynamic variables that are beyond belief are dropped, and noted in `events`; those of a coupled
-    path have been tested before. told: what dynamic variables told of biases of this path before.
+    Unless the estimation is coupled, the dynamic measurements of a time step also update its state. robust: reject
+    their outliers and append them to `events`; a coupled smoother has rejected them before.
+
+    whole, of_path: the smoothed path (N,) and its covariances. told: information of dynamic measurements on slow biases
+    that `with_biases` has added to both; it is removed from each time step before the measurements of that time step
+    update it, so that they do not count twice.
     """
     if not (estimation.dynamics.outputs or len(estimation.dynamics.exact)):
         return [Piece(whole, np.sqrt(np.maximum(of_path.diagonal(), 0.0)), {}, readings.active)]
@@ -113,11 +117,12 @@ def with_biases(
     readings: MeasurementData,
     robust: bool,
 ) -> tuple[StateTrajectory, Covariances, Told]:
-    """Update path and covariances by the information of all dynamic measurements on slow biases.
+    """Update path and covariances by the information of all dynamic measurements on the slow biases β.
 
-    Errors of states that go along with a bias last as it does: x = G β + e, G = Cov(x, β) Cov(β)⁻¹. β is estimated from
-    all instants, and e counts as noise of the rows, from instant to instant. Friedland (1969), "Treatment of bias in
-    recursive filtering".
+    Returns (path, covariances, information that was added to each time step). The error of a state is split into a
+    part correlated with the biases and the rest, x = G β + e with G = Cov(x, β) Cov(β)⁻¹. A Kalman smoother estimates β
+    from all time steps; e counts as measurement noise, independent from time step to time step. robust: reject outliers
+    in each of ROUNDS_OF_BIASES iterations. Friedland (1969), "Treatment of bias in recursive filtering".
     """
     own, s, n = estimation.layout, estimation.slow_biases, len(path)
     m, places = len(s), s - own.n_states
@@ -147,7 +152,7 @@ def with_biases(
         )  # fmt: skip
         solved = kalman_smoother.smooth([chain], n, m, covariances=True)
         step, P_now = solved.step, solved.covariances.dense()
-    # about the path that is returned: H (step + δ) + h
+    # linearised about the returned path: H (step + δ) + h
     H = J.swapaxes(1, 2) @ J
     told = Told(s, H, (J.swapaxes(1, 2) @ r + H @ step[..., None])[..., 0])
     columns = covariances.together(s)
@@ -168,7 +173,10 @@ def _gains(P: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def _with_biases_of(P: np.ndarray, s: np.ndarray, of_biases: np.ndarray) -> np.ndarray:
-    """Covariances P (N, k, k) if those of their columns s are these (…, m, m)."""
+    """Covariances P (N, k, k) with the block of the biases, indices s (m,), changed to of_biases (…, m, m).
+
+    The other unknowns follow by regression on the biases, with the gains G.
+    """
     G = _gains(P, s)
     return P + G @ (of_biases - P[:, s[:, None], s]) @ G.swapaxes(1, 2)
 
@@ -179,9 +187,12 @@ def carried(
     found: tuple[StateTrajectory, np.ndarray],
     s: np.ndarray,
 ) -> GaussianState:
-    """A belief with what dynamic variables told of biases until just before it, of columns s (m,).
+    """Initial state of the next window, updated by what dynamic measurements of the last window say on slow biases.
 
-    kept, found: path and covariance (size, size) of the last instant before, without and with it.
+    belief: the marginalised state at the begin of the next window, from sensors of motion only. kept, found: (state,
+    covariance (size, size)) at the last time step of the last window, without and with the dynamic measurements.
+    s (m,): indices of the slow biases. Their information matrices, propagated to the time of `belief`, add up:
+    belief + found − kept. The other unknowns follow by regression on the biases.
     """
     own, t = belief.path.layout, belief.path.t
     places = s - own.n_states

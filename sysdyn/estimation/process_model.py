@@ -123,7 +123,10 @@ class Transition(NamedTuple):
 
 
 def between(process: ProcessModel, n_biases: int, predict: bool = False) -> Transition:
-    """Programs between two states; predict: from one state to the predicted one, where e = 0."""
+    """Build the programs of the process model from one state to the next: process error e, Φ and Q.
+
+    predict: compute the predicted state instead of e, with Φ and Q for e = 0.
+    """
     graph, model, p, nv = Graph(SHARING), process.model, process.order, process.model.nv
     state = {POSITION: model.nq, RATES: (p - 1) * nv, BIASES: n_biases}
     sizes = state | {"dt": 1, "left": n_biases}

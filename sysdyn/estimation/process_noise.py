@@ -159,12 +159,13 @@ def _adjoint_covariances(path: StateTrajectory, covariances: Covariances) -> np.
 def jump_slopes(
     path: StateTrajectory, density: np.ndarray, covariances: Covariances | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(slopes of χ² by a velocity jump in a step (N − 1, nv), their standard deviations (N − 1, nv)).
+    """Score test for velocity jumps along a smoothed path: (slopes (N − 1, nv), their standard deviations (N − 1, nv)).
 
-    Slopes are Q⁻¹ e of the process errors of a smoothed path, with variances from the adjoint covariances Λ. The most
-    likely jump is the slope over its variance. density: (nv,) or (N − 1, nv). Without covariances, standard deviations
-    are robust estimates over all steps; inf for an unobservable jump. De Jong and Penzer (1998), "Diagnosing shocks in
-    time series".
+    The slope is the derivative of χ²/2 with respect to a velocity jump in a step, up to its sign: the velocity part of
+    Q⁻¹ e, where e is the process error. Its variance is an entry of the adjoint covariance Λ; the most likely jump is
+    the slope over its variance. density: of the process noise, (nv,) or (N − 1, nv). Without covariances, standard
+    deviations are robust estimates over all steps (median). The standard deviation is inf if the jump is unobservable.
+    De Jong and Penzer (1998), "Diagnosing shocks in time series".
     """
     motion, dt = path.layout.motion, np.diff(path.t)
     weight = information(dt, motion.order)

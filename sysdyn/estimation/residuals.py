@@ -379,7 +379,7 @@ class DynamicsResiduals:
         return LinearizedResiduals(r, entries, self.places, self.layout.size, self.names, self.exact)
 
     def unbiased_inputs(self, path: StateTrajectory, readings: MeasurementData) -> dict[str, np.ndarray]:
-        """Inputs of the programs of the elimination, measurements without their biases."""
+        """Inputs of the elimination programs, with the biases of the path subtracted from the measured values."""
         inputs = self.all_inputs(path, readings)
         for name, bias in self.layout.biases.items():
             if value_group(name) in inputs:
@@ -387,7 +387,10 @@ class DynamicsResiduals:
         return inputs
 
     def all_inputs(self, path: StateTrajectory, readings: MeasurementData) -> dict[str, np.ndarray]:
-        """Inputs of the programs of the elimination but BIASES."""
+        """Inputs of the elimination programs except BIASES: states, measurements with switches and noise, and defaults.
+
+        Measured values include their biases; `unbiased_inputs` subtracts them.
+        """
         inputs = path.state() | self.default_inputs() | self.inputs(readings)
         return {name: np.ascontiguousarray(x, dtype=float) for name, x in inputs.items()}
 

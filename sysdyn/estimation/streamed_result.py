@@ -131,5 +131,5 @@ class RunWriter:
 
 
 def events_file(path: Path) -> Path:
-    """The file of outliers next to a run."""
+    """Path of the CSV file of outliers and impacts that belongs to the run file `path`."""
     return path.with_suffix(".events.csv")

@@ -184,21 +184,21 @@ def _radius(I: np.ndarray) -> float:
 
 
 class Contact(FrameConstraint, FrameAcceleration):
-    """Rigid contact of a frame with the world, with an unknown wrench in addition to fx.
+    """Rigid contact of a frame with the world: constrains its acceleration, and adds the contact wrench as an unknown.
 
-    Components of the classical acceleration of the frame (as `FrameAcceleration`) are known: zero unless a call
-    gives y. The wrench [N m, N] that the world exerts on the body at the origin of the frame has the components of
-    the same names, n for alpha and f for a.
+    The constrained components of the classical acceleration of the frame (as `FrameAcceleration`) are zero, or y of a
+    call. The contact wrench w [N m, N], which the world exerts on the body at the origin of the frame, has the same
+    components, n for alpha and f for a. It acts in addition to the external wrench fx.
 
     frame      a name of the model, or (body, T) with the pose T (4, 4) fixed in the body
-    kind       held components, z being the normal: "fixed" all six; "point" the origin; "line" the origin but for
+    kind       constrained components, with normal z: "fixed" all six; "point" the origin; "line" the origin except
                motion along x; "normal" the origin along z; "plane" a sole that may slide on a plane; "edge" a hinge
                about x; or the names of the components (alpha_x … a_z)
     reference  axes of the components: "local", the frame's, or "world"
-    stabilise  (ω [rad/s], ζ), or a time T [s] for (1/T, 1): the acceleration is −2 ζ ω v − ω² e instead of zero, with
-               the velocity v of the frame and the error e of its pose
-    at         the pose (4, 4) in the world that the frame shall keep, such as `sd.frame_pose(model, q, frame)`; without
-               it e is zero, and only velocities decay. Attitude errors are sines of angles
+    stabilise  Baumgarte stabilisation: (ω [rad/s], ζ), or a time T [s] for (1/T, 1). The acceleration is
+               −2 ζ ω v − ω² e instead of zero, with the velocity v of the frame and the error e of its pose
+    at         desired pose (4, 4) of the frame in the world, such as `sd.frame_pose(model, q, frame)`; without it e is
+               zero, and only velocities decay. Attitude errors are sines of angles
 
     A rolling wheel is none of these contacts: its point of contact moves over the body. In a plane,
     `JointCoupling` couples the joint along which the axle moves to the joint of the wheel.

@@ -36,7 +36,7 @@ class QuantityMeasurement(Measurement, listed=False):
         return self.stated.unit
 
     def bodies(self, model: Model) -> list[int]:
-        """Numbers of the joints or bodies. Raises UnknownName."""
+        """Indices in the model of the joints or bodies that `targets` names. Raises UnknownName."""
         if self.targets == "all":
             return list(range(model.nb))
         kind = f"{self.stated.owner} in {self.name!r}:"

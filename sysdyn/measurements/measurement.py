@@ -357,7 +357,10 @@ class Constraint(Measurement, listed=False):
         raise NotImplementedError(f"{type(self).__name__} must implement loads(ctx)")
 
     def torques(self, ctx: Context) -> Mapping[str, np.ndarray]:
-        """{joint name: L (degrees of freedom, size of w)}: the wrench w adds L w to τ_i in the equation c(τ_i)."""
+        """Joint torques L w by the constraint wrench w: {joint name: L (degrees of freedom, size of w)}.
+
+        L w is added to τ_i in c(τ_i), the projection of f_i on the joint axis. No joint by default.
+        """
         return {}
 
     def actions(self, ctx: Context) -> Iterator[tuple[str, int, np.ndarray]]:

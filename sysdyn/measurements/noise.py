@@ -191,7 +191,7 @@ def Prior(m: Measurement, name: str | None = None, bias: BiasModel | None = None
 
 
 def Switchable(m: Measurement, name: str | None = None, unless: str | None = None) -> Measurement:
-    """Make a noisy measurement, or an exact constraint such as a Contact, one that can be switched off at any state.
+    """Make a measurement with noise, or an exact constraint such as a Contact, switchable on and off at each state.
 
     Parameters
     ----------
@@ -218,17 +218,18 @@ def Switchable(m: Measurement, name: str | None = None, unless: str | None = Non
 
     Notes
     -----
-    ``active={name: …}`` gives the switches in a call, 0 or 1; they are on by default, and in functions
-    without an argument `active`.
+    A call switches it by ``active={name: …}``, 0 or 1. It is on by default, and in functions without an argument
+    `active`.
 
-    With noise it is switched component by component, (…, m), or whole, (…), and nothing is compiled again. A call gives
+    A measurement with noise is switched by component, (…, m), or as a whole, (…), without recompilation. A call gives
     its value or its switches; without a value it is off, unless its value is zero by default, such as the motion of a
-    foot at rest. Values that are off may be anything, such as NaN. A contact that opens and
-    closes is a switchable acceleration, on while it is closed, and a switchable external wrench, on while it is open.
+    foot at rest. Values that are off may be anything, such as NaN. A contact that opens and closes is stated by two
+    measurements: a switchable acceleration, on while it is closed, and a switchable external wrench, on while it is
+    open.
 
-    A constraint is switched whole, (…), in problems without noise: it exerts nothing if it is off. `sysdyn.compile`
-    makes a `SwitchingSolver`, with a kernel for each combination of switches; `Problem.mode` is the problem
-    of one combination.
+    An exact constraint is switched as a whole, (…), in problems without noise; its wrench is zero while it is off.
+    `sysdyn.compile` makes a `SwitchingSolver`, with a kernel for each combination of switches; `Problem.mode` is the
+    problem of one combination.
     """
     _check_noisy("Switchable", m, name)
     if unless is not None and (not isinstance(unless, str) or m.noise is None or m.of_state):

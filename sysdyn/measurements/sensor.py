@@ -106,7 +106,10 @@ class ConfigurableMeasurement(Measurement, listed=False):
 
 
 class FrameMixin(ConfigurableMeasurement, listed=False):
-    """An instrument in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) in the body."""
+    """Mixin of measurements at a frame of a moving body, such as accelerometers and contacts.
+
+    frame: name of a frame or body of the model, or (body, T) with the pose T (4, 4) of the frame in the body.
+    """
 
     def __init__(self, frame: FrameRef, components, name, noise, bias: BiasModel | None = None, **arguments):
         self.frame, label = checked_frame(frame, type(self).__name__)

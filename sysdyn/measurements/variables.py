@@ -22,15 +22,15 @@ LAYOUTS = ("paper", "net_force")
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of D.
+    """Order of the unknowns d, the dynamic variables, as columns of the coefficient matrix D (Nori section III-A).
 
     `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments), then further
-    quantities, then w constraint by constraint, then propagated unknowns, then the multipliers of the equations of an
-    estimation problem.
+    quantities, then w constraint by constraint, then propagated unknowns, then the Lagrange multipliers of the
+    equations of an estimation problem. A block is the columns of one quantity of one body, (quantity, index of body).
 
-    wrenches: of the constraints; the block of each is ("w", its number).
+    wrenches: quantity w of the constraints; the block of constraint k is ("w", k).
     propagated: blocks ("Xa", i) of X_i a_λ(i) and ("Xf", i) of X_i^T f_i.
-    multipliers: their number; they have no block. further: names of user-defined quantities.
+    multipliers: number of Lagrange multipliers, which have no block. further: names of user-defined quantities.
     """
 
     model: Model

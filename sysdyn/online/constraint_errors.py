@@ -77,7 +77,10 @@ def constraint_errors(
 
 
 def _with_angles(gap: np.ndarray, angular: np.ndarray, cosine: np.ndarray) -> np.ndarray:
-    """Gaps (N, m) whose angular part is a rotation vector: angle · axis instead of sine · axis."""
+    """Position errors (N, m) of a constraint with rotation vectors, angle · axis, instead of sine · axis.
+
+    angular (m,) bool: angular components of `gap`. cosine (N,): of the rotation error.
+    """
     gap, sine = gap.copy(), np.linalg.norm(gap[:, angular], axis=-1)
     angle = np.arctan2(sine, cosine)
     gap[:, angular] *= (angle / np.where(sine > 0.0, sine, 1.0))[:, None]

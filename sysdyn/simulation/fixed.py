@@ -87,7 +87,10 @@ def run(spec: SimulationSpec, threads: int | None) -> Recording:
 
 
 class _RobotRange:
-    """Robots first … last − 1."""
+    """Simulation of the robots first … last − 1 of a batch by one compiled loop. Ranges can run in parallel threads.
+
+    `run` writes their states, outputs and events to the recording.
+    """
 
     def __init__(self, spec: SimulationSpec, recording: Recording, first: int, last: int):
         self.spec, self.recording, self.first, self.n = spec, recording, first, last - first
