@@ -241,7 +241,7 @@ TABLES = (
         },
     ),
     Table(
-        "estimation", "Estimates",
+        "estimators", "Estimates",
         "Errors of means and standard deviations beside dense least squares, relative; times a state.",
         {
             "what": ("what", str), "problems": ("problems", number), "mean": ("mean", str), "std": ("std", str),

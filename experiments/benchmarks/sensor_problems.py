@@ -29,7 +29,7 @@ from statistics import median
 
 import numpy as np
 from common import RESULTS, alone, apart, harness
-from estimation import dense, mean_error
+from estimators import dense, mean_error
 from random_sensors import described, random_problem, regular_at
 from states import KILOMETRE, Answers, at, called, calls, judged
 

@@ -85,7 +85,7 @@ def test_unknown_columns_are_left_out_with_one_warning(tmp_path):
 
 def test_results_of_other_problems_are_named_by_quantity(tmp_path):
     path = write_csv(tmp_path / "log.csv", columns(**{f"qdd:joint{k}": X[:, 1] for k in (0, 1)}))
-    with pytest.warns(LogWarning, match="does not know: qdd$"):
+    with pytest.warns(LogWarning, match="does not have: qdd$"):
         assert_log(path)
 
 
@@ -174,7 +174,7 @@ def test_arrays(tmp_path, suffix):
     arrays["names"] = np.array([b"joint0", b"joint1"])
     x = X.copy()
     x[:, 5:7] = 1.0
-    with pytest.warns(LogWarning, match="does not know: names, serial$|does not know: serial, names$"):
+    with pytest.warns(LogWarning, match="does not have: names, serial$|does not have: serial, names$"):
         assert_log(write_arrays(tmp_path / f"log{suffix}", arrays), x=x)
 
 
@@ -222,7 +222,7 @@ def test_parquet_of_pandas(tmp_path):
     frame.to_parquet(tmp_path / "log.parquet")
     x = X.copy()
     x[:, 0] = ns / 1e9
-    with pytest.warns(LogWarning, match="does not know: comment$"):
+    with pytest.warns(LogWarning, match="does not have: comment$"):
         assert_log(tmp_path / "log.parquet", x=x)
 
 

@@ -1,6 +1,6 @@
 """Maximum a posteriori estimates: accuracy on random problems, and the time of the iCub's.
 
-    python experiments/benchmarks/estimation.py [--problems 300] [--states 400]
+    python experiments/benchmarks/estimators.py [--problems 300] [--states 400]
 
 Random trees with joints of all types and random sensors, priors and covariances, in three classes: exact equations of
 motion, some of them noisy, all of them noisy. Each is compared with whitened least squares in the null space of the
@@ -12,7 +12,7 @@ Standard deviations and w-tests are those of new solutions, less the time of the
 them. Their `ratio` is to the mean in the same turns, or of one state to their kernels. Plain calls with `noise=` and
 `active=` are of the same problem with two switchable force/torque sensors, one of which is off, less the prepared call.
 
-Writes experiments/results/estimation.csv.
+Writes experiments/results/estimators.csv.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def main() -> None:
     rows += icub("wrenches noisy", sd.ExternalWrench("all", noise=0.1, name="wrenches"), options.states)
     rows += random_problems(options.problems)
     columns = ("what", "problems", "mean", "std", "seconds", "least", "greatest", "ratio", "operations")
-    write_csv("estimation", [{column: row.get(column, "") for column in columns} for row in rows])
+    write_csv("estimators", [{column: row.get(column, "") for column in columns} for row in rows])
 
 
 if __name__ == "__main__":
